@@ -1,0 +1,39 @@
+# Every habit is a word. The environment is .venv in this folder; nothing else is touched.
+
+PYTHON ?= python3
+PORT ?= 8000
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-sqlite lint types bench conformance docs clean
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatui needs Python 3.11 or newer.")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed  ## a running chat with a demo organization on http://127.0.0.1:$(PORT)
+	$(BIN)/python -m demo --port $(PORT)
+
+test: $(VENV)/.installed-dev  ## all tests, on PostgreSQL and Redis; then what must hold on SQLite too
+	$(BIN)/python -m pytest
+	TEST_DATABASE=sqlite $(BIN)/python -m pytest tests/conversations
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy .
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) var

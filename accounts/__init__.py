@@ -1,0 +1,1 @@
+"""Who is asking: users, organizations, memberships, groups, keys, and the policy that answers."""

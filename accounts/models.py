@@ -1,0 +1,159 @@
+"""Users, organizations, memberships, groups, API keys and one-time sign-in links."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from django.contrib.auth.models import AbstractUser
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+slug_validator = RegexValidator(r"\A[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z", _("Use a-z, 0-9 and inner hyphens."))
+
+
+class Role(models.TextChoices):
+    """What a member may do is in `accounts.policy`, as a table."""
+
+    GUEST = "guest", _("Guest")
+    MEMBER = "member", _("Member")
+    AUDITOR = "auditor", _("Auditor")
+    ADMIN = "admin", _("Admin")
+    OWNER = "owner", _("Owner")
+
+
+class User(AbstractUser):
+    """A person. `is_staff` is not used: the admin is entered by membership; superusers see everything."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    email = models.EmailField(_("email address"), blank=True)
+    timezone = models.CharField(max_length=64, blank=True)
+    preferences = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(Lower("email"), name="one_user_per_email", condition=~Q(email="")),
+        ]
+
+
+class Organization(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
+    name = models.CharField(max_length=120)
+    is_active = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Group(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="groups")
+    slug = models.CharField(max_length=64, validators=[slug_validator])
+    name = models.CharField(max_length=120, blank=True)
+
+    class Meta:
+        ordering = ["slug"]
+        constraints = [models.UniqueConstraint(fields=["organization", "slug"], name="one_group_per_slug")]
+
+    def __str__(self) -> str:
+        return self.name or self.slug
+
+
+class MembershipQuerySet(models.QuerySet["Membership"]):
+    def active(self) -> Self:
+        return self.filter(is_active=True, user__is_active=True, organization__is_active=True)
+
+
+class Membership(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.MEMBER)
+    groups = models.ManyToManyField(Group, related_name="memberships", blank=True)
+    is_active = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    objects = MembershipQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["organization", "user"], name="one_membership_per_user")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.organization}"
+
+
+def digest(secret: str) -> str:
+    """The stored form of a random secret of ours: 256 bits of entropy need no slow hash."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def usable(self) -> Self:
+        now = timezone.now()
+        return self.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
+
+
+class ApiKey(models.Model):
+    """A key of one user in one organization. Only its digest is stored; `prefix` is for recognising it."""
+
+    SCOPES = ("chat", "read", "approve", "admin")
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="api_keys")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=120)
+    prefix = models.CharField(max_length=16, editable=False)
+    hash = models.CharField(max_length=64, unique=True, editable=False)
+    scopes = models.JSONField(default=list)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ApiKeyQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+    @classmethod
+    def issue(cls, **fields: Any) -> tuple[ApiKey, str]:
+        """Make a key and return it with its secret, which is shown once and never stored."""
+        secret = "cui_" + secrets.token_urlsafe(32)
+        fields.setdefault("scopes", ["chat"])
+        return cls.objects.create(prefix=secret[:10], hash=digest(secret), **fields), secret
+
+
+class SigninLink(models.Model):
+    """A one-time sign-in link, valid for ten minutes; only its digest is stored."""
+
+    LIFETIME = timedelta(minutes=10)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="signin_links")
+    hash = models.CharField(max_length=64, unique=True, editable=False)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    @classmethod
+    def issue(cls, user: User, *, now: datetime | None = None) -> str:
+        """Make a link for `user` and return its secret, for `/accounts/link/<secret>/`."""
+        secret = secrets.token_urlsafe(32)
+        cls.objects.create(user=user, hash=digest(secret), expires_at=(now or timezone.now()) + cls.LIFETIME)
+        return secret

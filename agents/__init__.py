@@ -1,0 +1,1 @@
+"""What answers: model endpoints, agents, the tool loop and the toolbox."""

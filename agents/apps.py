@@ -1,0 +1,8 @@
+"""Django's registration of this app."""
+
+from django.apps import AppConfig
+
+
+class AgentsConfig(AppConfig):
+    name = "agents"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,146 @@
+"""What the tool loop yields: a closed union of frozen values. Pure: no Django, no mcp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from agents.parts import PreparedCall, TokenUsage, ToolRequest, ToolResult
+
+
+class Outcome(StrEnum):
+    """How a turn ends; `PARKED` is not an end: questions are open and nothing runs."""
+
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    EXHAUSTED = "exhausted"
+    INTERRUPTED = "interrupted"
+    PARKED = "parked"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusChanged:
+    """For the line under the answer: `code` is `thinking`, `connecting`, `calling`, `writing_call`, …"""
+
+    code: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCompleted:
+    """A completion with tool calls is whole. The consumer stores it, calls as rows, before it asks for the next event.
+
+    `calls` are in the order in which the model made them; each gets the id that later events name.
+    """
+
+    round: int
+    calls: Sequence[tuple[UUID, PreparedCall]]
+    trailing_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    call_id: UUID
+    call: PreparedCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallAsked:
+    """The call needs a person's decision; the consumer has made the question when it asks for the next event."""
+
+    call_id: UUID
+    call: PreparedCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallProgressed:
+    call_id: UUID
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    call_id: UUID
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Something that a person should know and that is kept with the message; `detail` may be empty."""
+
+    code: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """The tokens of one round (not the sum)."""
+
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNamed:
+    """Which model writes the answer, for people."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnded:
+    """The last event, always: `code` and `message` say why for FAILED (and for EXHAUSTED which limit)."""
+
+    outcome: Outcome
+    code: str = ""
+    message: str = ""
+
+
+LoopEvent = (
+    StatusChanged
+    | TextDelta
+    | ReasoningDelta
+    | RoundCompleted
+    | CallStarted
+    | CallAsked
+    | CallProgressed
+    | CallFinished
+    | Noticed
+    | UsageReported
+    | ModelNamed
+    | LoopEnded
+)
+
+__all__ = [
+    "CallAsked",
+    "CallFinished",
+    "CallProgressed",
+    "CallStarted",
+    "LoopEnded",
+    "LoopEvent",
+    "ModelNamed",
+    "Noticed",
+    "Outcome",
+    "ReasoningDelta",
+    "RoundCompleted",
+    "StatusChanged",
+    "TextDelta",
+    "ToolRequest",
+    "UsageReported",
+]

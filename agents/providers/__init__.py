@@ -1,0 +1,1 @@
+"""Chat models: the protocol, the OpenAI-compatible provider, its assembler and dialects."""

@@ -1,0 +1,1 @@
+"""The project package: its roof composes the rooms, its floor holds what every room may use."""

@@ -1,0 +1,29 @@
+"""Where async code crosses to rows: one pool of threads, sized like the database's connection pool."""
+
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, ParamSpec, TypeVar
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=settings.DB_POOL_SIZE, thread_name_prefix="rows")
+
+
+async def in_rows(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `function`, one unit of row work, in a thread that may use the database, and return its value.
+
+    The loop's default executor resolves host names and is not used; a per-call thread would leak its connection.
+    A cancelled caller returns at once, and the write still happens: guard status writes by the status they leave.
+    """
+    crossing: Callable[P, Coroutine[Any, Any, T]] = database_sync_to_async(
+        function, thread_sensitive=False, executor=_executor()
+    )
+    return await crossing(*args, **kwargs)

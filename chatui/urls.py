@@ -1,0 +1,9 @@
+"""Which view answers which address."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("accounts/", include("allauth.urls")),
+    path("admin/", admin.site.urls),
+]

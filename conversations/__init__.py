@@ -1,0 +1,1 @@
+"""What people see: conversations, messages, turns and their feed."""

@@ -1,0 +1,6 @@
+"""placeholder"""
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+
+class ChatConsumer(AsyncWebsocketConsumer): ...

@@ -1,0 +1,1 @@
+"""What agents use: MCP servers, their catalogue, connections and calls."""

@@ -1,0 +1,9 @@
+"""Django's registration of this app."""
+
+from django.apps import AppConfig
+
+
+class MCPServersConfig(AppConfig):
+    name = "mcpservers"
+    verbose_name = "MCP servers"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,165 @@
+"""MCP server definitions, who may use them, users' variables, and the stored catalogue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from accounts.models import Group, User
+from accounts.tenancy import TenantModel, TenantQuerySet
+from chatui.fields import EncryptedJSONField
+
+if TYPE_CHECKING:
+    from django_stubs_ext.db.models.manager import RelatedManager
+
+# No underscore: `__` separates the server from the tool in exposed names.
+server_slug_validator = RegexValidator(
+    r"\A[a-z0-9](?:[a-z0-9-]{0,22}[a-z0-9])?\Z", _("Use a-z, 0-9, inner hyphens; at most 24.")
+)
+
+
+class Transport(models.TextChoices):
+    HTTP = "http", _("Streamable HTTP, else SSE")
+    STREAMABLE_HTTP = "streamable-http", _("Streamable HTTP")
+    SSE = "sse", _("SSE (deprecated transport)")
+    STDIO = "stdio", _("stdio (a local process)")
+
+
+class MCPServer(TenantModel):
+    """A definition: what to connect to and how. The *effective definition* is what its hash covers."""
+
+    class Trust(models.TextChoices):
+        FIRST_USE = "first-use", _("Trust tools when first seen")
+        REVIEWED = "reviewed", _("An admin accepts each tool")
+
+    slug = models.CharField(max_length=24, validators=[server_slug_validator])
+    title = models.CharField(max_length=120)
+    description = models.TextField(blank=True)
+    transport = models.CharField(max_length=16, choices=Transport.choices, default=Transport.HTTP)
+    url = models.CharField(max_length=2000, blank=True)
+    command = models.CharField(max_length=500, blank=True)
+    args = models.JSONField(default=list, blank=True)
+    headers = EncryptedJSONField(default=dict, blank=True)
+    env = EncryptedJSONField(default=dict, blank=True)
+    variables = models.JSONField(default=dict, blank=True)  # {NAME: {title, description, sensitive}}
+    oauth = EncryptedJSONField(null=True, blank=True)
+    timeout = models.FloatField(default=60, validators=[MinValueValidator(1), MaxValueValidator(600)])
+    connect_timeout = models.FloatField(default=30, validators=[MinValueValidator(1), MaxValueValidator(120)])
+    trust = models.CharField(max_length=16, choices=Trust.choices, default=Trust.FIRST_USE)
+    read_only = models.JSONField(default=list, blank=True)  # globs of tools that an admin says need no approval
+    rules = models.JSONField(default=list, blank=True)  # [{tool: glob, do: allow|ask|deny}], first match decides
+    use_instructions = models.BooleanField(default=False)
+    enabled = models.BooleanField(default=True)
+    revision = models.PositiveIntegerField(default=1, editable=False)
+    # What the last connection learnt, so that the next one need not probe again.
+    era = models.JSONField(default=dict, blank=True, editable=False)  # {transport, mode, protocol_version, discover}
+    last_error = models.TextField(blank=True, editable=False)
+    last_connected_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet.as_manager()
+
+    if TYPE_CHECKING:
+        grants: RelatedManager[ServerGrant]
+
+    class Meta:
+        verbose_name = "MCP server"
+        ordering = ["title"]
+        constraints = [models.UniqueConstraint(fields=["organization", "slug"], name="one_server_per_slug")]
+
+    def __str__(self) -> str:
+        return self.title
+
+    def definition(self) -> dict[str, Any]:
+        """The effective definition: everything that decides what is connected to, and as whom."""
+        return {
+            "transport": self.transport,
+            "url": self.url,
+            "command": self.command,
+            "args": self.args,
+            "headers": self.headers,
+            "env": self.env,
+            "variables": self.variables,
+            "oauth": self.oauth,
+        }
+
+    def definition_hash(self) -> str:
+        """SHA-256 over the canonical JSON of `definition()`, 32 hexadecimal digits."""
+        text = json.dumps(self.definition(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def one_grantee() -> models.CheckConstraint:
+    return models.CheckConstraint(
+        condition=Q(whole_organization=True, group=None, user=None)
+        | Q(whole_organization=False, group__isnull=False, user=None)
+        | Q(whole_organization=False, group=None, user__isnull=False),
+        name="%(class)s_names_one_grantee",
+    )
+
+
+class AbstractGrant(models.Model):
+    """Who is given (or denied) something: the whole organization, a group, or a user. Deny wins."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    whole_organization = models.BooleanField(default=False)
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    deny = models.BooleanField(default=False)
+
+    class Meta:
+        abstract = True
+
+
+class ServerGrant(AbstractGrant):
+    """A grant on a server; with `tool` (a glob) on some of its tools."""
+
+    server = models.ForeignKey(MCPServer, on_delete=models.CASCADE, related_name="grants")
+    tool = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        constraints = [one_grantee()]
+
+
+class UserVariables(models.Model):
+    """One user's values for a server's declared variables."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    server = models.ForeignKey(MCPServer, on_delete=models.CASCADE, related_name="user_variables")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    values = EncryptedJSONField(default=dict)
+    version = models.PositiveIntegerField(default=1)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name_plural = "user variables"
+        constraints = [models.UniqueConstraint(fields=["server", "user"], name="one_set_of_variables_per_user")]
+
+
+class CatalogueEntry(models.Model):
+    """A server's tool list as discovered: addressed by server, definition hash and, for user scope, its owner."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    server = models.ForeignKey(MCPServer, on_delete=models.CASCADE, related_name="catalogue_entries")
+    definition_hash = models.CharField(max_length=32)
+    owner_key = models.CharField(max_length=64, blank=True)  # "" for app scope, else the user's id
+    revision = models.BigIntegerField(default=0)  # taken before the fetch: a late writer never overwrites a newer list
+    complete = models.BooleanField(default=True)
+    tools = models.JSONField(default=list)  # as the server sent them
+    warnings = models.JSONField(default=list)  # [{tool, message}], quarantined tools among them
+    instructions = models.TextField(blank=True)
+    fetched_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "catalogue entries"
+        constraints = [
+            models.UniqueConstraint(fields=["server", "definition_hash", "owner_key"], name="one_entry_per_address"),
+        ]

@@ -1,0 +1,90 @@
+"""What every test may use: Alice owns, Bob is her colleague, Charlie belongs to somebody else; factories for the rest.
+
+Tests that cross threads (anything async that touches rows) use `transactional_db`; pure ones need no database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from accounts.actors import Actor, find_actor
+from accounts.models import Membership, Organization, Role, User
+
+DEADLINE = 20.0  # seconds; a test that waits longer has failed
+
+
+@pytest.fixture
+def deadline() -> float:
+    return DEADLINE
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
+    """Every asynchronous test ends with a deadline, whatever it waits for."""
+    function = pyfuncitem.obj
+    if asyncio.iscoroutinefunction(function) and not getattr(function, "_has_deadline", False):
+        seconds = next((mark.args[0] for mark in pyfuncitem.iter_markers("deadline")), DEADLINE)
+
+        async def bounded(*args: Any, **kwargs: Any) -> Any:
+            async with asyncio.timeout(seconds):
+                return await function(*args, **kwargs)
+
+        bounded._has_deadline = True  # type: ignore[attr-defined]
+        pyfuncitem.obj = bounded
+    return (yield)
+
+
+@pytest.fixture
+def organization(db: None) -> Organization:
+    return Organization.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def other_organization(db: None) -> Organization:
+    return Organization.objects.create(slug="globex", name="Globex")
+
+
+@pytest.fixture
+def make_member(db: None) -> Callable[..., User]:
+    def make(username: str, organization: Organization, role: Role = Role.MEMBER, **fields: Any) -> User:
+        user = User.objects.create_user(username, f"{username}@example.org", "correct horse", **fields)
+        Membership.objects.create(user=user, organization=organization, role=role)
+        return user
+
+    return make
+
+
+@pytest.fixture
+def alice(organization: Organization, make_member: Callable[..., User]) -> User:
+    return make_member("alice", organization, Role.OWNER)
+
+
+@pytest.fixture
+def bob(organization: Organization, make_member: Callable[..., User]) -> User:
+    return make_member("bob", organization, Role.MEMBER)
+
+
+@pytest.fixture
+def charlie(other_organization: Organization, make_member: Callable[..., User]) -> User:
+    return make_member("charlie", other_organization, Role.OWNER)
+
+
+@pytest.fixture
+def actor_of() -> Callable[[User], Actor]:
+    """The actor of a user in the only organization that the user is a member of."""
+
+    def find(user: User) -> Actor:
+        actor = find_actor(user.pk, Membership.objects.get(user=user).organization_id)
+        assert actor is not None
+        return actor
+
+    return find
+
+
+@pytest.fixture(autouse=True)
+def _media(settings: Any, tmp_path: Any) -> None:
+    settings.MEDIA_ROOT = str(tmp_path / "media")
