@@ -50,7 +50,7 @@ class TurnStart(ClientFrame):
     request_id: UUID
     conversation_id: UUID | None = None
     agent: str | None = None
-    parent_id: UUID | None = None
+    parent_id: UUID | Literal["root"] | None = None  # null: the current leaf; root: a new first question
     content: list[AnyInput] = Field(min_length=1, max_length=20)
     timezone: str = Field(default="", max_length=64)
     tools: bool = True

@@ -1,0 +1,1 @@
+"""Configuration as code: one YAML file says what organizations, endpoints, servers and agents there are."""

@@ -1,0 +1,197 @@
+"""Conversations, messages and calls as clients see them, on the socket as in the HTTP API."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db.models import Prefetch
+
+from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
+
+FIELD_LIMIT = 64 * 1024  # characters of one argument list or result in a frame; the whole is at /api/v1/calls/<id>
+
+
+def attachment_json(attachment: Attachment) -> dict[str, Any]:
+    return {
+        "id": str(attachment.pk),
+        "name": attachment.name,
+        "content_type": attachment.content_type,
+        "size": attachment.size,
+        "url": f"/api/v1/attachments/{attachment.pk}/content",
+    }
+
+
+def question_json(question: Question) -> dict[str, Any]:
+    return {
+        "id": str(question.pk),
+        "kind": question.kind,
+        "state": question.state,
+        "details": question.details,
+        "expires_at": question.expires_at.isoformat(),
+    }
+
+
+def shortened(value: Any, url: str) -> Any:
+    """`value`, or `{truncated, url}` with its beginning where its JSON text is above `FIELD_LIMIT` characters."""
+    text = orjson.dumps(value).decode()
+    return value if len(text) <= FIELD_LIMIT else {"truncated": text[:2000], "url": url}
+
+
+def shortened_content(content: Sequence[Mapping[str, Any]], url: str) -> list[Any]:
+    """The parts of a result, long texts cut, each with the address of the whole."""
+    room, parts = FIELD_LIMIT, []
+    for part in content:
+        text = part.get("text")
+        if isinstance(text, str) and len(text) > room:
+            parts.append({**part, "text": text[:room], "truncated": True, "url": url})
+            room = 0
+        else:
+            parts.append(shortened(dict(part), url))
+            room -= len(text) if isinstance(text, str) else 0
+        if room <= 0:
+            break
+    return parts
+
+
+def call_url(call_id: UUID) -> str:
+    return f"/api/v1/calls/{call_id}"
+
+
+def call_json(call: ToolCall, *, whole: bool = False) -> dict[str, Any]:
+    """A call part. `call` has `artifacts`, `questions` and `decided_by` loaded."""
+    arguments: Any = call.arguments if call.arguments is not None else call.arguments_text
+    questions = list(call.questions.all())
+    return {
+        "type": "call",
+        "id": str(call.pk),
+        "round": call.round,
+        "server": call.server_slug,
+        "server_title": call.server_title,
+        "tool": call.tool or call.name,
+        "title": call.title or call.tool or call.name,
+        "arguments": arguments if whole else shortened(arguments, call_url(call.pk)),
+        "status": call.status,
+        "reason": call.reason,
+        "content": list(call.result_content) if whole else shortened_content(call.result_content, call_url(call.pk)),
+        "artifacts": [attachment_json(artifact) for artifact in call.artifacts.all()],
+        "duration_ms": call.duration_ms,
+        "decided_by": call.decided_by.username if call.decided_by else None,
+        "question": question_json(questions[-1]) if questions else None,
+    }
+
+
+def calls_for(messages: Iterable[Message]) -> dict[UUID, list[ToolCall]]:
+    """The calls of `messages`, each with what `call_json` needs: four queries, however many messages."""
+    found: dict[UUID, list[ToolCall]] = defaultdict(list)
+    calls = (
+        ToolCall.objects.filter(message__in=[message.pk for message in messages])
+        .select_related("decided_by")
+        .prefetch_related("artifacts", Prefetch("questions", Question.objects.as_system().order_by("created_at")))
+    )
+    for call in calls:
+        found[call.message_id].append(call)
+    return found
+
+
+def attachments_for(messages: Iterable[Message]) -> dict[str, Attachment]:
+    """The attachments that `messages` name, by id; one query, none where there are none."""
+    ids = [part["id"] for message in messages for part in message.parts if part["type"] == "attachment"]
+    if not ids:
+        return {}
+    return {str(found.pk): found for found in Attachment.objects.as_system().filter(pk__in=ids).defer("text")}
+
+
+def message_json(
+    message: Message,
+    *,
+    calls: Sequence[ToolCall],
+    attachments: Mapping[str, Attachment],
+    siblings: Sequence[UUID],
+    turn_id: UUID | None = None,
+) -> dict[str, Any]:
+    by_id = {str(call.pk): call for call in calls}
+    parts: list[dict[str, Any]] = []
+    for part in message.parts:
+        if part["type"] == "call":
+            if part["id"] in by_id:
+                parts.append(call_json(by_id[part["id"]]))
+        elif part["type"] == "attachment":
+            if part["id"] in attachments:
+                parts.append({"type": "attachment", **attachment_json(attachments[part["id"]])})
+        else:
+            parts.append(part)
+    return {
+        "id": str(message.pk),
+        "parent_id": str(message.parent_id) if message.parent_id else None,
+        "siblings": [str(sibling) for sibling in siblings],
+        "role": message.role,
+        "parts": parts,
+        "status": message.status,
+        "model": message.model,
+        "usage": message.usage,
+        "error": message.error,
+        "seq": message.seq,
+        "turn_id": str(turn_id) if turn_id else None,
+        "created_at": message.created_at.isoformat(),
+    }
+
+
+def messages_json(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Every message of one conversation; a constant number of queries."""
+    siblings: dict[tuple[UUID | None, str], list[UUID]] = defaultdict(list)
+    for message in messages:
+        siblings[(message.parent_id, message.role)].append(message.pk)
+    assistants = [message for message in messages if message.role == Message.Role.ASSISTANT]
+    calls = calls_for(assistants)
+    attachments = attachments_for(messages)
+    turns: dict[UUID, UUID] = {}
+    if messages:
+        found = Turn.objects.filter(conversation=messages[0].conversation_id).order_by("created_at")
+        turns = dict(found.values_list("message_id", "pk"))
+    return [
+        message_json(
+            message,
+            calls=calls.get(message.pk, ()),
+            attachments=attachments,
+            siblings=siblings[(message.parent_id, message.role)],
+            turn_id=turns.get(message.pk),
+        )
+        for message in messages
+    ]
+
+
+def one_message_json(message: Message) -> dict[str, Any]:
+    """One message, as it stands in the database."""
+    siblings = Message.objects.filter(
+        conversation=message.conversation_id, parent=message.parent_id, role=message.role
+    ).order_by("created_at")
+    turn_id = Turn.objects.filter(message=message).order_by("-created_at").values_list("pk", flat=True).first()
+    return message_json(
+        message,
+        calls=calls_for([message]).get(message.pk, ()),
+        attachments=attachments_for([message]),
+        siblings=list(siblings.values_list("pk", flat=True)),
+        turn_id=turn_id,
+    )
+
+
+def conversation_json(conversation: Conversation, turn: Turn | None = None) -> dict[str, Any]:
+    """A conversation for lists and headers. `conversation.agent` is loaded."""
+    agent = conversation.agent
+    return {
+        "id": str(conversation.pk),
+        "title": conversation.title,
+        "title_source": conversation.title_source,
+        "agent": {"slug": agent.slug, "name": agent.name} if agent else None,
+        "pinned": conversation.pinned,
+        "archived": conversation.archived,
+        "temporary": conversation.kind == Conversation.Kind.TEMPORARY,
+        "current_leaf": str(conversation.current_leaf_id) if conversation.current_leaf_id else None,
+        "active_at": conversation.active_at.isoformat(),
+        "created_at": conversation.created_at.isoformat(),
+        "turn": {"id": str(turn.pk), "status": turn.status, "seq": turn.last_seq} if turn else None,
+    }

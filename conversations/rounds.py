@@ -1,0 +1,170 @@
+"""The rows of a round: tool calls from the moment the round is complete, their questions, results and artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.db import transaction
+from django.utils import timezone
+
+from agents.parts import Decision, PreparedCall, ToolResult
+from chatui.text import clean, clean_json
+from conversations.models import Attachment, Message, Question, ToolCall, Turn
+from conversations.representations import attachment_json, call_url, shortened_content
+from conversations.turns import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuestion:
+    """A question that was made for a call, for its card."""
+
+    id: UUID
+    expires_at: str
+
+
+def store_round(
+    turn: Turn, round: int, calls: Sequence[tuple[UUID, PreparedCall]], progress: Progress
+) -> dict[UUID, StoredQuestion]:
+    """Store a whole round, one transaction: calls as rows, questions for those that ask, and the checkpoint.
+
+    Calls that run at once are stored as running: if the process dies now, it is not known whether they took effect.
+    """
+    now = timezone.now()
+    at_once = settings.TURN["MAX_PARALLEL_CALLS"]
+    rows, questions = [], []
+    for position, (call_id, call) in enumerate(calls):
+        status = ToolCall.Status.PENDING
+        if call.result is None and call.decision is Decision.ASK:
+            status = ToolCall.Status.WAITING
+        elif call.result is None and call.decision is Decision.ALLOW and at_once > 0:
+            status, at_once = ToolCall.Status.RUNNING, at_once - 1
+        row = ToolCall(
+            pk=call_id,
+            turn=turn,
+            message_id=turn.message_id,
+            round=round,
+            position=position,
+            provider_id=call.request.id[:200],
+            name=clean(call.request.name)[:200],
+            server_id=call.server_id,
+            server_slug=call.server,
+            server_title=call.server_title[:120],
+            tool=call.tool[:200],
+            title=call.title[:200],
+            arguments_text=clean(call.request.arguments),
+            arguments=clean_json(call.arguments) if call.arguments is not None else None,
+            extra=clean_json(call.request.extra),
+            status=status,
+            reason=call.reason,
+            started_at=now if status is ToolCall.Status.RUNNING else None,
+        )
+        rows.append(row)
+        if status is ToolCall.Status.WAITING:
+            questions.append(_question(turn, row, call))
+    with transaction.atomic():
+        ToolCall.objects.bulk_create(rows)
+        Question.objects.as_system().bulk_create(questions)
+        Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING).update(
+            rounds=round,
+            calls_made=turn.calls_made + len(rows),
+            last_seq=progress.seq,
+            usage=dict(progress.usage),
+            running_seconds=progress.running_seconds,
+        )
+        Message.objects.filter(pk=turn.message_id).update(parts=list(progress.parts), seq=progress.seq)
+    turn.calls_made += len(rows)
+    return {
+        question.call_id: StoredQuestion(question.pk, question.expires_at.isoformat())
+        for question in questions
+        if question.call_id
+    }
+
+
+def _question(turn: Turn, row: ToolCall, call: PreparedCall) -> Question:
+    return Question(
+        organization_id=turn.conversation.organization_id,
+        turn=turn,
+        call=row,
+        kind=Question.Kind.APPROVAL,
+        asked_of_id=turn.conversation.owner_id,
+        details={"reason": call.reason, "claims": dict(call.claims), "account": None, "can_edit": False},
+        expires_at=timezone.now() + timedelta(seconds=settings.TURN["QUESTION_SECONDS"]),
+    )
+
+
+def ask(turn: Turn, call_id: UUID, call: PreparedCall) -> StoredQuestion:
+    """The open question of a stored call, made now if it has none (a pending call that must be asked after all)."""
+    with transaction.atomic():
+        row = ToolCall.objects.select_for_update().get(pk=call_id)
+        question = row.questions.filter(state=Question.State.OPEN).first()
+        if question is None:
+            question = _question(turn, row, call)
+            question.save()
+        row.status = ToolCall.Status.WAITING
+        row.save(update_fields=["status"])
+    return StoredQuestion(question.pk, question.expires_at.isoformat())
+
+
+def start_call(call_id: UUID, arguments: dict[str, Any] | None) -> None:
+    """PENDING or WAITING → RUNNING, before the request leaves."""
+    fields: dict[str, Any] = {"status": ToolCall.Status.RUNNING, "started_at": timezone.now()}
+    if arguments is not None:
+        fields["arguments"] = clean_json(arguments)
+    ToolCall.objects.filter(pk=call_id, status__in=(ToolCall.Status.PENDING, ToolCall.Status.WAITING)).update(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A result as people are shown it: `content` shortened, `artifacts` as attachments."""
+
+    content: list[Any]
+    artifacts: list[dict[str, Any]]
+    decided_by: str | None
+
+
+def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
+    """Store how a call ended, its artifacts as files; a call that has ended already stays as it is."""
+    attachments = [
+        Attachment(
+            organization_id=turn.conversation.organization_id,
+            owner_id=turn.conversation.owner_id,
+            conversation=turn.conversation,
+            call_id=call_id,
+            name=clean(artifact.name)[:150] or "file",
+            content_type=artifact.media_type[:100],
+            size=len(artifact.data),
+        )
+        for artifact in result.artifacts
+    ]
+    # Files first: a row never names a file that is not there.
+    for attachment, artifact in zip(attachments, result.artifacts, strict=True):
+        attachment.file.save(str(attachment.pk), ContentFile(artifact.data), save=False)
+    content = [_content_part(clean_json(dict(part)), attachments) for part in result.content]
+    with transaction.atomic():
+        updated = ToolCall.objects.filter(pk=call_id, status__in=ToolCall.OPEN).update(
+            status=ToolCall.Status(result.status.value),
+            result_text=clean(result.text),
+            result_content=content,
+            duration_ms=result.duration_ms,
+        )
+        if updated:
+            Attachment.objects.as_system().bulk_create(attachments)
+    decided_by = ToolCall.objects.filter(pk=call_id).values_list("decided_by__username", flat=True).first()
+    return StoredResult(
+        shortened_content(content, call_url(call_id)),
+        [attachment_json(attachment) for attachment in attachments],
+        decided_by,
+    )
+
+
+def _content_part(part: dict[str, Any], attachments: Sequence[Attachment]) -> dict[str, Any]:
+    if part.get("type") == "artifact" and "index" in part:
+        attachment = attachments[part["index"]]
+        return {"type": "artifact", "id": str(attachment.pk), "name": attachment.name}
+    return part

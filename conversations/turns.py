@@ -1,0 +1,528 @@
+"""The only writer of turns: begin, checkpoint, park, resume, stop, end; every transition names the status it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from accounts import policy
+from accounts.actors import Actor
+from agents.models import Agent
+from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
+from conversations import titles
+from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
+from conversations.representations import one_message_json
+
+Part = dict[str, Any]
+
+
+class TurnRunningError(ChatUIError):
+    """The conversation's one open turn has not ended yet."""
+
+    code = "turn_running"
+    status = 409
+    public_message = "The answer before this one is not finished yet."
+
+
+class TooManyTurnsError(ChatUIError):
+    """The user has as many turns running as the limit allows."""
+
+    code = "too_many_turns"
+    status = 429
+    public_message = "You have too many answers running at once. Wait for one to finish, or stop it."
+
+
+class NotOfferedError(ChatUIError):
+    """The selection names a server, a model or an account that the agent does not offer."""
+
+    code = "not_offered"
+    public_message = "This agent does not offer that."
+
+
+class NotContinuableError(ChatUIError):
+    """Only stopped, truncated and interrupted answers can be continued."""
+
+    code = "not_continuable"
+    status = 409
+    public_message = "This answer cannot be continued."
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """What a client asks for. `content` holds `{"type": "text", "text"}` and `{"type": "attachment", "id"}`.
+
+    `earlier` (OpenAI-compatible requests only) are messages that precede the question: (role, text) pairs.
+    """
+
+    request_id: UUID
+    kind: Turn.Kind = Turn.Kind.START
+    conversation_id: UUID | None = None
+    agent: str | None = None
+    parent_id: UUID | Literal["root"] | None = None
+    message_id: UUID | None = None
+    content: Sequence[Mapping[str, Any]] = ()
+    timezone: str = ""
+    tools: bool = True
+    servers: Sequence[str] | None = None
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    model: str | None = None
+    system: str = ""
+    earlier: Sequence[tuple[str, str]] = ()
+    conversation_kind: Conversation.Kind = Conversation.Kind.CHAT
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A turn that was begun now, or before by the same `request_id` (`repeated`)."""
+
+    turn_id: UUID
+    conversation: Conversation
+    repeated: bool = False
+    new_conversation: bool = False
+
+
+def begin_turn(actor: Actor, new: NewTurn) -> Begun:
+    """Check policy and limits, store the question and an empty answer, and open the turn; one transaction.
+
+    Raises `NotFoundError`, `PermissionDeniedError`, `TurnRunningError`, `TooManyTurnsError`, `NotOfferedError`,
+    `TooLargeError`, `InvalidRequestError`. A repeated `request_id` of the same user returns the turn it began.
+    """
+    policy.require(actor, policy.Action.CHAT)
+    if (before := _begun_before(actor, new.request_id)) is not None:
+        return before
+    try:
+        with transaction.atomic():
+            return _begin(actor, new)
+    except IntegrityError as error:
+        if (before := _begun_before(actor, new.request_id)) is not None:
+            return before
+        if "one_open_turn" in str(error) or "conversation_id" in str(error):
+            raise TurnRunningError from None
+        raise
+
+
+def _begun_before(actor: Actor, request_id: UUID) -> Begun | None:
+    turn = (
+        Turn.objects.select_related("conversation__agent")
+        .filter(started_by_id=actor.user_id, request_id=request_id)
+        .first()
+    )
+    if turn is None:
+        return None
+    if turn.conversation.organization_id != actor.organization_id:
+        raise InvalidRequestError(public_message="This request_id was used before.")
+    return Begun(turn.pk, turn.conversation, repeated=True)
+
+
+def _begin(actor: Actor, new: NewTurn) -> Begun:
+    running = Turn.objects.filter(started_by_id=actor.user_id, status=Turn.Status.RUNNING).count()
+    if running >= settings.TURN["PER_USER"] and new.conversation_kind is not Conversation.Kind.API:
+        raise TooManyTurnsError
+    now = timezone.now()
+    fresh = new.conversation_id is None and new.message_id is None
+    conversation = _new_conversation(actor, new) if fresh else _conversation(actor, new)
+    agent = conversation.agent
+    if agent is None:
+        raise NotFoundError(public_message="The agent of this conversation no longer exists. Start a new chat.")
+    usable_agent(actor, agent)
+    if not fresh and Turn.objects.filter(conversation=conversation, status__in=Turn.OPEN).exists():
+        raise TurnRunningError
+    _check_selection(agent, new)
+
+    first_part = 0
+    if new.kind is Turn.Kind.START:
+        parent = None if fresh else _parent(conversation, new)
+        if new.earlier:
+            parent = _earlier_messages(conversation, new.earlier)
+        parts, text = _content(actor, new, conversation)
+        question = Message.objects.create(
+            conversation=conversation, parent=parent, role=Message.Role.USER, parts=parts, search_text=text
+        )
+        answer = _empty_answer(conversation, question, agent)
+        if not conversation.title:
+            conversation.title = titles.from_question(text or _names(parts))
+            conversation.title_source = Conversation.TitleSource.QUESTION
+    else:
+        before = _assistant_message(conversation, new)
+        assert before.parent is not None
+        question = before.parent
+        if new.kind is Turn.Kind.REGENERATE:
+            answer = _empty_answer(conversation, question, agent)
+        else:
+            answer, first_part = _reopened(before), len(before.parts)
+
+    turn = Turn.objects.create(
+        conversation=conversation,
+        started_by_id=actor.user_id,
+        request_id=new.request_id,
+        kind=new.kind,
+        agent=agent,
+        user_message=question,
+        message=answer,
+        present=actor.present,
+        options={
+            "timezone": new.timezone,
+            "tools": new.tools,
+            "servers": list(new.servers) if new.servers is not None else None,
+            "accounts": dict(new.accounts),
+            "system": new.system,
+            "parameters": dict(new.parameters),
+        },
+        first_part=first_part,
+        heartbeat_at=now,
+    )
+    conversation.current_leaf, conversation.active_at = answer, now
+    conversation.save(update_fields=["current_leaf", "active_at", "title", "title_source"])
+    return Begun(turn.pk, conversation, new_conversation=fresh)
+
+
+def usable_agent(actor: Actor, agent: Agent) -> None:
+    """Raise `NotFoundError` unless `agent` is enabled and granted to the actor, from fresh rows."""
+    if not agent.enabled or agent.organization_id != actor.organization_id:
+        raise NotFoundError(public_message="This agent is not available.")
+    verdict = policy.granted(actor, agent.grants.all())
+    if not verdict:
+        raise NotFoundError(verdict.reason, public_message="This agent is not available to you.")
+
+
+def _new_conversation(actor: Actor, new: NewTurn) -> Conversation:
+    if not new.agent:
+        raise InvalidRequestError(public_message="A new chat names its agent.")
+    agent = Agent.objects.visible_to(actor).select_related("model__endpoint").filter(slug=new.agent).first()
+    if agent is None:
+        raise NotFoundError(public_message="There is no such agent.")
+    return Conversation.objects.create(
+        organization_id=actor.organization_id,
+        owner_id=actor.user_id,
+        agent=agent,
+        kind=new.conversation_kind,
+        active_at=timezone.now(),
+    )
+
+
+def _conversation(actor: Actor, new: NewTurn) -> Conversation:
+    visible = Conversation.objects.visible_to(actor).select_related("agent__model__endpoint")
+    if new.conversation_id is not None:
+        conversation = visible.filter(pk=new.conversation_id).first()
+    else:
+        conversation = visible.filter(messages=new.message_id).first()
+    if conversation is None:
+        raise NotFoundError(public_message="There is no such conversation.")
+    return conversation  # type: ignore[no-any-return]  # the shared queryset is not generic over its model
+
+
+def _parent(conversation: Conversation, new: NewTurn) -> Message | None:
+    if new.parent_id == "root":
+        return None
+    wanted = new.parent_id or conversation.current_leaf_id
+    if wanted is None:
+        return None
+    parent = conversation.messages.filter(pk=wanted).first()
+    if parent is None:
+        raise NotFoundError(public_message="There is no such message in this conversation.")
+    if parent.role != Message.Role.ASSISTANT:
+        raise InvalidRequestError(public_message="parent_id: a question follows an answer.")
+    return parent
+
+
+def _assistant_message(conversation: Conversation, new: NewTurn) -> Message:
+    message = conversation.messages.select_related("parent").filter(pk=new.message_id).first()
+    if message is None or message.role != Message.Role.ASSISTANT or message.parent is None:
+        raise NotFoundError(public_message="There is no such answer.")
+    return message
+
+
+def _empty_answer(conversation: Conversation, question: Message, agent: Agent) -> Message:
+    profile = agent.model
+    return Message.objects.create(
+        conversation=conversation,
+        parent=question,
+        role=Message.Role.ASSISTANT,
+        status=Message.Status.RUNNING,
+        model=profile.title or profile.name,
+    )
+
+
+def _reopened(message: Message) -> Message:
+    continuable = (Message.Status.STOPPED, Message.Status.TRUNCATED, Message.Status.INTERRUPTED)
+    updated = Message.objects.filter(pk=message.pk, status__in=continuable).update(
+        status=Message.Status.RUNNING, error=None
+    )
+    if not updated:
+        raise NotContinuableError
+    message.status, message.error = Message.Status.RUNNING, None
+    return message
+
+
+def _earlier_messages(conversation: Conversation, earlier: Sequence[tuple[str, str]]) -> Message | None:
+    parent: Message | None = None
+    made = []
+    for role, text in earlier:
+        parts = [{"type": "text", "text": text, "round": 1}] if role == Message.Role.ASSISTANT else [_text_part(text)]
+        parent = Message(conversation=conversation, parent=parent, role=role, parts=parts, search_text=text)
+        made.append(parent)
+    Message.objects.bulk_create(made)
+    return parent
+
+
+def _text_part(text: str) -> Part:
+    return {"type": "text", "text": text}
+
+
+def _content(actor: Actor, new: NewTurn, conversation: Conversation) -> tuple[list[Part], str]:
+    parts: list[Part] = []
+    texts: list[str] = []
+    wanted: list[UUID] = []
+    for item in new.content:
+        if item["type"] == "text":
+            if str(item["text"]).strip():
+                parts.append(_text_part(str(item["text"])))
+                texts.append(str(item["text"]))
+        else:
+            parts.append({"type": "attachment", "id": str(item["id"])})
+            wanted.append(UUID(str(item["id"])))
+    text = "\n\n".join(texts)
+    if len(text.encode()) > settings.SOCKET["MAX_TEXT"]:
+        raise TooLargeError(public_message="A message holds at most 1 MiB of text. Attach longer text as a file.")
+    if not parts:
+        raise InvalidRequestError(public_message="The message is empty.")
+    if len(wanted) > 10:
+        raise TooLargeError(public_message="A message has at most 10 attachments.")
+    if wanted:
+        mine = Attachment.objects.visible_to(actor).filter(
+            Q(conversation=None) | Q(conversation=conversation), pk__in=wanted, call=None
+        )
+        if mine.update(conversation=conversation) != len(set(wanted)):
+            raise NotFoundError(public_message="An attachment of this message does not exist (any more).")
+    return parts, text
+
+
+def _names(parts: Sequence[Part]) -> str:
+    ids = [part["id"] for part in parts if part["type"] == "attachment"]
+    return ", ".join(Attachment.objects.as_system().filter(pk__in=ids).values_list("name", flat=True))
+
+
+def _check_selection(agent: Agent, new: NewTurn) -> None:
+    profile = agent.model
+    if new.model and new.model not in (f"{profile.endpoint.slug}/{profile.slug}", profile.slug, profile.name):
+        raise NotOfferedError(public_message=f"This agent does not offer the model “{new.model[:80]}”.")
+    if new.servers:
+        offered = set(agent.servers.values_list("server__slug", flat=True))
+        if unknown := sorted(set(new.servers) - offered):
+            raise NotOfferedError(public_message=f"This agent has no server “{unknown[0][:80]}”.")
+
+
+# --- While it runs ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a checkpoint stores: the parts so far and the number of the last frame that they include."""
+
+    parts: Sequence[Part]
+    seq: int
+    usage: Mapping[str, Any]
+    running_seconds: float
+    model: str = ""
+
+
+def claim(turn_id: UUID, process: str) -> bool:
+    """Make `process` the owner of a running turn; False if it is not running (any more)."""
+    return bool(
+        Turn.objects.filter(pk=turn_id, status=Turn.Status.RUNNING).update(process=process, heartbeat_at=timezone.now())
+    )
+
+
+def checkpoint(turn_id: UUID, process: str, progress: Progress) -> bool:
+    """Store what was shown so far; False if the turn is no longer this process's to write."""
+    with transaction.atomic():
+        updated = Turn.objects.filter(pk=turn_id, status=Turn.Status.RUNNING, process=process).update(
+            last_seq=progress.seq, usage=dict(progress.usage), running_seconds=progress.running_seconds
+        )
+        if not updated:
+            return False
+        _store_message(turn_id, progress)
+    return True
+
+
+def _store_message(turn_id: UUID, progress: Progress, **more: Any) -> None:
+    fields: dict[str, Any] = {"parts": list(progress.parts), "seq": progress.seq, **more}
+    if progress.model:
+        fields["model"] = progress.model[:200]
+    Message.objects.filter(turns=turn_id).update(**fields)
+
+
+def park(turn_id: UUID, process: str, progress: Progress) -> bool:
+    """RUNNING → WAITING. False when an answer came meanwhile (go on instead) or the turn is not ours any more."""
+    with transaction.atomic():
+        turn = Turn.objects.select_for_update().filter(pk=turn_id, status=Turn.Status.RUNNING, process=process).first()
+        if turn is None or turn.stop_requested_at is not None:
+            return False
+        answered = ToolCall.objects.filter(turn=turn, status=ToolCall.Status.PENDING)
+        if answered.exists():
+            return False
+        turn.status, turn.process, turn.last_seq = Turn.Status.WAITING, "", progress.seq
+        turn.usage, turn.running_seconds = dict(progress.usage), progress.running_seconds
+        turn.save(update_fields=["status", "process", "last_seq", "usage", "running_seconds"])
+        _store_message(turn_id, progress, status=Message.Status.WAITING)
+    return True
+
+
+def resume(turn_id: UUID) -> bool:
+    """WAITING → RUNNING; whoever gets True starts the task."""
+    updated = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING).update(
+        status=Turn.Status.RUNNING, heartbeat_at=timezone.now()
+    )
+    if updated:
+        Message.objects.filter(turns=turn_id).update(status=Message.Status.RUNNING)
+    return bool(updated)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a turn, for the frame that announces it."""
+
+    outcome: str
+    message: dict[str, Any]
+    error: dict[str, Any] | None
+
+
+def end(
+    turn_id: UUID,
+    outcome: Message.Status,
+    progress: Progress | None,
+    *,
+    error: Mapping[str, Any] | None = None,
+    leaving: Message.Status = Message.Status.RUNNING,
+    process: str | None = None,
+) -> Ended | None:
+    """Leave `leaving` for `outcome`, once: None if another hand was first. Open calls and questions are closed.
+
+    Without `progress` (a stopper, the reaper) what was checkpointed stays.
+    """
+    with transaction.atomic():
+        owned = Q(pk=turn_id, status=leaving) & (Q(process=process) if process is not None else Q())
+        fields: dict[str, Any] = {"status": outcome, "ended_at": timezone.now()}
+        if progress is not None:
+            fields |= {
+                "last_seq": progress.seq,
+                "usage": dict(progress.usage),
+                "running_seconds": progress.running_seconds,
+            }
+        else:
+            fields["last_seq"] = F("last_seq") + 1
+        if not Turn.objects.filter(owned).update(**fields):
+            return None
+        _close_calls(turn_id, outcome)
+        message = Message.objects.select_related("conversation").get(turns=turn_id)
+        message.status, message.error = outcome, dict(error) if error else None
+        if progress is not None:
+            message.parts, message.seq = list(progress.parts), progress.seq
+            message.usage = dict(progress.usage) or None
+            message.model = progress.model[:200] or message.model
+        message.search_text = "\n".join(
+            part["text"] for part in message.parts if part["type"] == "text" and part.get("kind") != "trailing"
+        )
+        message.save(update_fields=["status", "error", "parts", "seq", "usage", "model", "search_text"])
+        Conversation.objects.as_system().filter(pk=message.conversation_id).update(active_at=timezone.now())
+        return Ended(outcome.value, one_message_json(message), dict(error) if error else None)
+
+
+def _close_calls(turn_id: UUID, outcome: Message.Status) -> None:
+    open_calls = ToolCall.objects.filter(turn=turn_id, status__in=ToolCall.OPEN)
+    if outcome is Message.Status.STOPPED:
+        open_calls.filter(status=ToolCall.Status.RUNNING).update(
+            status=ToolCall.Status.CANCELLED, result_text="Cancelled by the user. It may have taken effect."
+        )
+        open_calls.update(status=ToolCall.Status.CANCELLED, result_text="Cancelled by the user before it ran.")
+    else:
+        open_calls.filter(status=ToolCall.Status.RUNNING).update(
+            status=ToolCall.Status.INTERRUPTED, result_text="Interrupted: it may have taken effect."
+        )
+        open_calls.update(status=ToolCall.Status.INTERRUPTED, result_text="Interrupted before it ran.")
+    Question.objects.as_system().filter(turn=turn_id, state=Question.State.OPEN).update(state=Question.State.VOID)
+
+
+# --- Stopping, heartbeat, reaping ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What came of a request to stop: `ended` if it ended at once, else its owner will end it."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    ended: Ended | None
+
+
+def visible_turn(actor: Actor, turn_id: UUID) -> Turn:
+    """The turn, if its conversation is the actor's. Raises `NotFoundError`."""
+    conversations = Conversation.objects.visible_to(actor)
+    turn = (
+        Turn.objects.select_related("conversation", "message")
+        .filter(pk=turn_id, conversation__in=conversations)
+        .first()
+    )
+    if turn is None:
+        raise NotFoundError(public_message="There is no such turn.")
+    return turn
+
+
+def request_stop(actor: Actor, turn_id: UUID) -> Stop:
+    """Mark the turn as to be stopped; end it here if it waits or its owner is gone. Ended turns stay as they are."""
+    policy.require(actor, policy.Action.CHAT)
+    turn = visible_turn(actor, turn_id)
+    Turn.objects.filter(pk=turn.pk, status__in=Turn.OPEN, stop_requested_at=None).update(
+        stop_requested_at=timezone.now()
+    )
+    ended = end(turn.pk, Message.Status.STOPPED, None, leaving=Message.Status.WAITING)
+    if ended is None and turn.heartbeat_at is not None and turn.heartbeat_at < stale_before():
+        ended = end(turn.pk, Message.Status.STOPPED, None)
+    return Stop(turn.pk, turn.conversation_id, ended)
+
+
+def stale_before() -> Any:
+    return timezone.now() - timedelta(seconds=settings.TURN["STALE_SECONDS"])
+
+
+def heartbeat(process: str, turn_ids: Iterable[UUID]) -> set[UUID]:
+    """Say that this process still runs these turns; returns those that were asked to stop."""
+    ids = list(turn_ids)
+    if not ids:
+        return set()
+    mine = Turn.objects.filter(pk__in=ids, process=process, status=Turn.Status.RUNNING)
+    mine.update(heartbeat_at=timezone.now())
+    return set(mine.filter(stop_requested_at__isnull=False).values_list("pk", flat=True))
+
+
+def reap(*, everything: bool = False, keep: Iterable[UUID] = ()) -> list[tuple[UUID, UUID, UUID, Ended]]:
+    """End RUNNING turns whose owner is gone; what was checkpointed stays and *Continue* is offered.
+
+    `everything` is for the start of the only process there is. Returns (turn, conversation, owner, end) of each.
+    """
+    running = Turn.objects.filter(status=Turn.Status.RUNNING).exclude(pk__in=list(keep))
+    if not everything:
+        running = running.filter(heartbeat_at__lt=stale_before())
+    reaped = []
+    for turn in running.select_related("conversation"):
+        outcome = Message.Status.STOPPED if turn.stop_requested_at else Message.Status.INTERRUPTED
+        error = {"code": "interrupted", "message": "The server was restarted while this answer was being written."}
+        ended = end(turn.pk, outcome, None, error=None if turn.stop_requested_at else error)
+        if ended is not None:
+            reaped.append((turn.pk, turn.conversation_id, turn.conversation.owner_id, ended))
+    return reaped
+
+
+def open_turns(actor: Actor) -> list[Turn]:
+    """The actor's turns that have not ended, for `hello`."""
+    conversations = Conversation.objects.visible_to(actor)
+    return list(Turn.objects.filter(conversation__in=conversations, status__in=Turn.OPEN).order_by("created_at"))
