@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import yaml
 
+from chatui.text import clean
 from conversations.configuration.problems import ConfigurationError, Path, Problem
 
 MAX_CHARACTERS = 2**20
@@ -82,8 +84,15 @@ class _Expansion:
                 return self.text(value, path)
             case dict() | list():
                 return self.container(value, path)
-            case _:
+            case None | bool() | int():
                 return value
+            case float() if isfinite(value):
+                return value
+            case _:
+                self.problems.append(
+                    Problem(path, "is a date or another value that JSON does not know: put it into quotes")
+                )
+                return None
 
     def container(self, value: dict[Any, Any] | list[Any], path: Path) -> Any:
         if id(value) in self.open:
@@ -119,7 +128,12 @@ class _Expansion:
                 self.expanded_again.add(path)
             return value
 
-        return _REFERENCE.sub(replace, text)
+        result = _REFERENCE.sub(replace, text)
+        if clean(result) != result:
+            self.problems.append(
+                Problem(path, "holds a character that cannot be stored (NUL or half a surrogate pair)")
+            )
+        return result
 
 
 def read_document(text: str, environment: Mapping[str, str]) -> Document:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError, model_validator
 
 from accounts.models import Role
 from agents.models import Dialect
-from chatui.text import clean_json
 from conversations.configuration.problems import ConfigurationError, Path, Problem
 from mcpservers.models import MCPServer, Transport
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 Headers = dict[Text, str]
+
+
+def _group(value: object) -> object:
+    return {"members": value} if isinstance(value, list) else value
+
+
+def _empty(value: object) -> object:
+    """A key with nothing after it is an empty section, as people mean it."""
+    return {} if value is None else value
 
 
 class Section(BaseModel):
@@ -75,7 +83,7 @@ class Endpoint(Section):
     retries: int | None = None
     max_concurrency: int | None = None
     enabled: bool | None = None
-    models: dict[str, Model] = {}
+    models: Annotated[dict[Text, Annotated[Model, BeforeValidator(_empty)]], BeforeValidator(_empty)] = {}
 
 
 class Variable(Section):
@@ -153,23 +161,12 @@ class Agent(Section):
     grants: list[Grant] = []
 
 
-def _group(value: object) -> object:
-    return {"members": value} if isinstance(value, list) else value
-
-
-def _empty(value: object) -> object:
-    """A key with nothing after it is an empty section, as people mean it."""
-    return {} if value is None else value
-
-
 class Organization(Section):
     name: str | None = None
     members: Annotated[dict[Text, Role], BeforeValidator(_empty)] = {}
     groups: Annotated[dict[Text, Annotated[Group, BeforeValidator(_group)]], BeforeValidator(_empty)] = {}
     endpoints: Annotated[dict[Text, Endpoint], BeforeValidator(_empty)] = {}
-    servers: Annotated[
-        dict[Text, Annotated[Server, BeforeValidator(_empty)]], BeforeValidator(_empty)
-    ] = {}
+    servers: Annotated[dict[Text, Annotated[Server, BeforeValidator(_empty)]], BeforeValidator(_empty)] = {}
     agents: Annotated[dict[Text, Agent], BeforeValidator(_empty)] = {}
     budgets: list[Any] | None = None
 
@@ -194,7 +191,7 @@ _MESSAGES = {
 def validate(value: Any) -> Configuration:
     """The configuration in `value` (a parsed document). Raises `ConfigurationError` with the path of each problem."""
     try:
-        return Configuration.model_validate(clean_json({} if value is None else value))
+        return Configuration.model_validate({} if value is None else value)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)
     raise ConfigurationError([_problem(detail["type"], detail["loc"], detail["msg"]) for detail in details])
@@ -203,4 +200,6 @@ def validate(value: Any) -> Configuration:
 def _problem(kind: str, path: Path, message: str) -> Problem:
     if not path:
         return Problem((), "The file must be a mapping with the keys users and organizations.")
-    return Problem(path, _MESSAGES.get(kind) or message.removeprefix("Value error, ").replace("Input should be", "must be"))
+    return Problem(
+        path, _MESSAGES.get(kind) or message.removeprefix("Value error, ").replace("Input should be", "must be")
+    )

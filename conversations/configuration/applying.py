@@ -1,0 +1,75 @@
+"""A configuration file → rows, in one transaction; applied twice it changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from django.db import IntegrityError, transaction
+
+from accounts.models import Organization
+from conversations.configuration import schema
+from conversations.configuration.agents import apply_agents
+from conversations.configuration.endpoints import apply_endpoints
+from conversations.configuration.people import apply_groups, apply_members, apply_user
+from conversations.configuration.plan import Plan
+from conversations.configuration.problems import ConfigurationError, Problem
+from conversations.configuration.reading import read_document
+from conversations.configuration.reconciling import Reconciler, Scope
+from conversations.configuration.servers import apply_servers
+
+
+def apply_configuration(
+    text: str, *, prune: bool = False, plan_only: bool = False, environment: Mapping[str, str] | None = None
+) -> Plan:
+    """Make the rows what the YAML `text` says and return what was changed (with `plan_only`: what would be).
+
+    Acts as the operator: nothing is asked of the policy, and stdio servers are allowed. Raises `ConfigurationError`
+    with every problem found; then nothing is changed. With `prune`, what the organizations of the file have beyond
+    it is deleted: memberships, groups, endpoints, models, servers, agents; never users, conversations, or an
+    organization. `environment` stands in for the process's own. Sync: it works with rows.
+    """
+    document = read_document(text, os.environ if environment is None else environment)
+    configuration = schema.validate(document.value)
+    reconciler = Reconciler(document)
+    try:
+        with transaction.atomic():
+            for username, user in configuration.users.items():
+                apply_user(reconciler, username, user)
+            for slug, organization in configuration.organizations.items():
+                _apply_organization(reconciler, slug, organization, prune)
+            if reconciler.problems or plan_only:
+                transaction.set_rollback(True)
+    except IntegrityError:
+        message = "Somebody else changed the same objects at the same time. Nothing was applied: try again."
+        raise ConfigurationError([Problem((), message)]) from None
+    if reconciler.problems:
+        raise ConfigurationError(reconciler.problems)
+    return reconciler.plan
+
+
+def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organization, prune: bool) -> None:
+    path = ("organizations", slug)
+    if section.budgets:
+        reconciler.problem((*path, "budgets"), "budgets are not supported yet")
+    organization = reconciler.put(
+        path,
+        Organization.objects.filter(slug=slug).first(),
+        Organization(slug=slug),
+        {"name": slug if section.name is None else section.name},
+    )
+    if organization is None:
+        return
+    scope = Scope(reconciler, organization, path)
+    # References go one way: agents → models, servers; grants → groups, members. Deleting goes the other.
+    undo = [
+        apply_members(scope, section.members),
+        apply_groups(scope, section.groups),
+        apply_endpoints(scope, section.endpoints),
+        apply_servers(scope, section.servers),
+        apply_agents(scope, section),
+    ]
+    if prune and not reconciler.problems:
+        for surplus in reversed(undo):
+            for place, row in surplus:
+                reconciler.delete(place, row)

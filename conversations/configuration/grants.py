@@ -1,0 +1,60 @@
+"""Grants of a configuration file: a list that is a value of its server or agent, replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from conversations.configuration import schema
+from conversations.configuration.plan import FieldChange
+from conversations.configuration.problems import Path
+from conversations.configuration.reconciling import Scope
+from mcpservers.models import AbstractGrant
+
+
+def described(grant: AbstractGrant) -> dict[str, Any]:
+    """A stored grant as the file writes it; needs `group` and `user` loaded."""
+    if grant.user is not None:
+        value: dict[str, Any] = {"user": grant.user.username}
+    elif grant.group is not None:
+        value = {"group": grant.group.slug}
+    else:
+        value = {"organization": True}
+    tool = getattr(grant, "tool", "")
+    return value | ({"tool": tool} if tool else {}) | ({"deny": True} if grant.deny else {})
+
+
+def apply_grants(scope: Scope, path: Path, owner: Any, wanted: Sequence[schema.Grant]) -> None:
+    """Make the grants of `owner` (a server or an agent) those of the file."""
+    before = [described(grant) for grant in owner.grants.select_related("group", "user")]
+    after = [_normal(grant) for grant in wanted]
+    fields = [_fields(scope, (*path, "grants", index), grant) for index, grant in enumerate(wanted)]
+    if None in fields or sorted(map(repr, before)) == sorted(map(repr, after)):
+        return
+    owner.grants.all().delete()
+    for values in fields:
+        owner.grants.create(**values or {})
+    scope.reconciler.note("change", path, [FieldChange("grants", before, after)])
+
+
+def _normal(grant: schema.Grant) -> dict[str, Any]:
+    """As `described` gives a stored one: the same keys in the same order."""
+    value = {name: getattr(grant, name) for name in ("user", "group", "organization") if getattr(grant, name)}
+    tool = getattr(grant, "tool", "")
+    return value | ({"tool": tool} if tool else {}) | ({"deny": True} if grant.deny else {})
+
+
+def _fields(scope: Scope, path: Path, grant: schema.Grant) -> dict[str, Any] | None:
+    """The columns of a new grant, or None with the problem noted."""
+    values: dict[str, Any] = {"deny": grant.deny}
+    if isinstance(grant, schema.ServerGrant):
+        values["tool"] = grant.tool
+    if grant.user is not None:
+        message = f"“{grant.user}” is not a member of this organization"
+        values["user"] = found = scope.find("members", grant.user, scope.members, (*path, "user"), message)
+        return values if found else None
+    if grant.group is not None:
+        message = f"there is no group “{grant.group}” in this organization"
+        values["group"] = row = scope.find("groups", grant.group, scope.groups, (*path, "group"), message)
+        return values if row else None
+    return values | {"whole_organization": True}

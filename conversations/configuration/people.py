@@ -1,0 +1,75 @@
+"""Users, memberships and groups of a configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth.hashers import check_password, make_password
+
+from accounts.models import Group, Membership, Role, User
+from conversations.configuration import schema
+from conversations.configuration.plan import FieldChange
+from conversations.configuration.reconciling import Reconciler, Scope, Surplus
+
+
+def apply_user(reconciler: Reconciler, username: str, section: schema.User) -> None:
+    """Make the user, or change what the section states; a user is never deleted, and a password only set."""
+    row = User.objects.filter(username=username).first()
+    wanted: dict[str, Any] = {}
+    if section.email is not None:
+        wanted["email"] = section.email
+    if section.superuser is not None:
+        wanted["is_superuser"] = section.superuser
+    # Not `row.check_password`: it writes when the hash is of an older kind.
+    if section.password is not None and not (row and check_password(section.password, row.password)):
+        wanted["password"] = make_password(section.password)
+    new = User(username=username, password=make_password(None))
+    reconciler.put(("users", username), row, new, wanted)
+
+
+def apply_members(scope: Scope, section: Mapping[str, Role]) -> Surplus:
+    memberships = Membership.objects.filter(organization=scope.organization).select_related("user", "organization")
+    stored = {membership.user.username: membership for membership in memberships}
+    users = {user.username: user for user in User.objects.filter(username__in=section)}
+    scope.members.update((name, membership.user) for name, membership in stored.items())
+    path = (*scope.path, "members")
+    for name, role in section.items():
+        user = users.get(name)
+        if user is None:
+            scope.broken.add(("members", name))
+            if ("users", name) not in scope.reconciler.broken:
+                scope.reconciler.problem((*path, name), "there is no user of this name, in the file or stored")
+            continue
+        new = Membership(organization=scope.organization, user=user)
+        scope.reconciler.put((*path, name), stored.get(name), new, {"role": str(role), "is_active": True})
+        scope.members[name] = user
+    return [((*path, name), row) for name, row in stored.items() if name not in section]
+
+
+def apply_groups(scope: Scope, section: Mapping[str, schema.Group]) -> Surplus:
+    stored = {group.slug: group for group in Group.objects.filter(organization=scope.organization)}
+    scope.groups.update(stored)
+    path = (*scope.path, "groups")
+    for slug, group in section.items():
+        place = (*path, slug)
+        new = Group(organization=scope.organization, slug=slug)
+        row = scope.reconciler.put(place, stored.get(slug), new, {"name": group.name or ""})
+        if row is None:
+            scope.broken.add(("groups", slug))
+            continue
+        scope.groups[slug] = row
+        _apply_group_members(scope, row, group.members)
+    return [((*path, slug), row) for slug, row in stored.items() if slug not in section]
+
+
+def _apply_group_members(scope: Scope, group: Group, wanted: list[str]) -> None:
+    path = (*scope.path, "groups", group.slug)
+    for index, name in enumerate(wanted):
+        scope.find("members", name, scope.members, (*path, index), f"“{name}” is not a member of this organization")
+    before = sorted(group.memberships.values_list("user__username", flat=True))
+    after = sorted(set(wanted))
+    if before == after:
+        return
+    group.memberships.set(Membership.objects.filter(organization=scope.organization, user__username__in=after))
+    scope.reconciler.note("change", path, [FieldChange("members", before, after)])

@@ -1,0 +1,168 @@
+"""What makes a server's definition impossible, field by field: told when it is saved, not when it is first used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcpservers.models import MCPServer, Transport
+
+# RFC 9110, section 5.6.2: a field name is a token.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_HEADER_VALUE_BROKEN = re.compile(r"[\r\n\0]")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")
+_ENVIRONMENT = re.compile(r"\$\{[^{}]*\}")
+_NAMESPACES = {
+    "user": {"id", "username", "email", "name"},
+    "organization": {"slug"},
+    "openid": None,
+    "obo": {"access_token"},
+    "request": {"conversation_id", "turn_id", "message_id"},
+}
+DECISIONS = ("allow", "ask", "deny")
+
+Finding = tuple[str, str]  # the field, what is wrong with it: never a value of a secret
+
+
+def findings(server: MCPServer) -> Iterator[Finding]:
+    """Everything that would keep `server` from ever working. Empty for a definition that can work."""
+    if server.transport == Transport.STDIO:
+        yield from _stdio(server)
+    else:
+        yield from _remote(server)
+    yield from (("variables", message) for message in variable_findings(server.variables))
+    yield from (("read_only", message) for message in glob_findings(server.read_only))
+    yield from (("rules", message) for message in rule_findings(server.rules))
+    yield from _placeholders(server)
+
+
+def uses_environment(server: MCPServer) -> Iterator[str]:
+    """The fields in which a `${NAME}` stands, to be expanded at connect: only a superuser may save such a one."""
+    for name, texts in _templates(server).items():
+        if any(_ENVIRONMENT.search(text) for text in texts):
+            yield name
+
+
+def _stdio(server: MCPServer) -> Iterator[Finding]:
+    if not server.command:
+        yield "command", "A local process needs a command."
+    if server.url:
+        yield "url", "A local process has no URL."
+    if server.headers:
+        yield "headers", "A local process has no headers: use its environment (env)."
+    if server.oauth:
+        yield "oauth", "A local process has no OAuth sign-in."
+    if not isinstance(server.args, list) or not all(isinstance(item, str) for item in server.args):
+        yield "args", "The arguments are a list of texts."
+    if not _texts(server.env):
+        yield "env", "The environment maps names to texts."
+    elif any(not name or "=" in name or "\0" in name + value for name, value in server.env.items()):
+        yield "env", "A name in the environment is empty or holds “=”, or a value holds NUL."
+
+
+def _remote(server: MCPServer) -> Iterator[Finding]:
+    message = url_finding(server.url)
+    if message:
+        yield "url", message
+    for name in ("command", "args", "env"):
+        if getattr(server, name):
+            yield name, "Only a local process (transport stdio) has this."
+    yield from (("headers", message) for message in header_findings(server.headers))
+
+
+def url_finding(url: str) -> str | None:
+    """What is wrong with the address of a server or an endpoint, or None."""
+    if not url:
+        return "An address (URL) is needed."
+    authority = re.match(r"[^/?#]*(?://[^/?#]*)?", url)
+    if authority and ("{{" in authority.group() or "${" in authority.group()):
+        return "A placeholder may stand in the path and the query, not in scheme, host or port."
+    if re.search(r"[\s\x00-\x1f\\]", _PLACEHOLDER.sub("", url)):
+        return "The address holds a space, a backslash or a control character."
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # reading it is what checks it
+    except ValueError:
+        return "This is not a valid address (URL)."
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "The address starts with https:// (or http:// where the operator allows it) and names a host."
+    if parts.username or parts.password:
+        return "The address holds a user name or password: put credentials into a header."
+    return None
+
+
+def header_findings(headers: Any) -> Iterator[str]:
+    if not _texts(headers):
+        yield "The headers map names to texts."
+        return
+    for name, value in headers.items():
+        if not _HEADER_NAME.match(name):
+            yield f"“{name}” is not the name of a header."
+        elif _HEADER_VALUE_BROKEN.search(value):
+            yield f"The value of “{name}” holds a line break or NUL."
+
+
+def variable_findings(variables: Any) -> Iterator[str]:
+    if not isinstance(variables, dict):
+        yield "The variables map names to {title, description, sensitive}."
+        return
+    for name, declared in variables.items():
+        if not _VARIABLE_NAME.match(name):
+            yield f"“{name}” is not a name for a variable: use letters, digits and underscores."
+        elif not isinstance(declared, dict) or not declared.keys() <= {"title", "description", "sensitive"}:
+            yield f"“{name}” is described by title, description and sensitive."
+        elif not isinstance(declared.get("sensitive", True), bool):
+            yield f"“{name}”: sensitive is true or false."
+
+
+def glob_findings(globs: Any) -> Iterator[str]:
+    if not isinstance(globs, list) or not all(isinstance(glob, str) and glob for glob in globs):
+        yield "This is a list of patterns such as “get_*”."
+
+
+def rule_findings(rules: Any) -> Iterator[str]:
+    """What is wrong with a list of rules `{tool: glob, do: allow|ask|deny}`, naming the rule by its place."""
+    if not isinstance(rules, list):
+        yield "The rules are a list of {tool, do}."
+        return
+    for number, rule in enumerate(rules, start=1):
+        if not isinstance(rule, dict) or rule.keys() != {"tool", "do"}:
+            yield f"Rule {number} has exactly the keys tool and do."
+        elif not isinstance(rule["tool"], str) or not rule["tool"]:
+            yield f"Rule {number}: tool is a pattern such as “get_*”."
+        elif rule["do"] not in DECISIONS:
+            yield f"Rule {number}: do is one of {', '.join(DECISIONS)}."
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
+def _templates(server: MCPServer) -> dict[str, list[str]]:
+    """The texts of the definition in which placeholders may stand, by field."""
+    return {
+        "url": [server.url],
+        "args": [item for item in server.args if isinstance(item, str)] if isinstance(server.args, list) else [],
+        "headers": list(server.headers.values()) if _texts(server.headers) else [],
+        "env": list(server.env.values()) if _texts(server.env) else [],
+    }
+
+
+def _placeholders(server: MCPServer) -> Iterator[Finding]:
+    declared = server.variables if isinstance(server.variables, dict) else {}
+    for field, texts in _templates(server).items():
+        for text in texts:
+            for match in _PLACEHOLDER.finditer(text):
+                name = match.group(1).strip()
+                if not _known(name, declared):
+                    yield field, f"{{{{{name}}}}} is neither a variable of this server nor a placeholder that we know."
+
+
+def _known(name: str, declared: dict[str, Any]) -> bool:
+    namespace, dot, attribute = name.partition(".")
+    if not dot:
+        return name in declared
+    return namespace in _NAMESPACES and (_NAMESPACES[namespace] is None or attribute in (_NAMESPACES[namespace] or ()))
