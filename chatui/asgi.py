@@ -1,13 +1,16 @@
-"""The ASGI application: HTTP to Django, websockets to the chat consumer."""
+"""The ASGI application: HTTP to Django, websockets to the chat consumer; start and shutdown of this process."""
 
 import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatui.settings")
 
 from channels.routing import ProtocolTypeRouter
 from django.core.asgi import get_asgi_application
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatui.settings")
 django_application = get_asgi_application()
 
-from chatui.routing import websocket  # noqa: E402  # models load only after Django is set up
+from chatui import lifecycle
+from chatui.routing import websocket
 
-application = ProtocolTypeRouter({"http": django_application, "websocket": websocket})
+application = lifecycle.Lifespan(ProtocolTypeRouter({"http": django_application, "websocket": websocket}))
+lifecycle.hook_daphne()

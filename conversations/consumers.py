@@ -1,6 +1,253 @@
-"""placeholder"""
+"""`ChatConsumer`: one websocket of one person in one organization. It parses, delegates, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.http.request import validate_host
+
+from accounts.actors import Actor
+from accounts.doors import Door, SignedOutError, StrangerError
+from chatui.errors import ChatUIError
+from chatui.rows import in_rows
+from conversations import commands, feed, hints, supervisor, turns, wire
+from conversations.feed import NotHeldError
+from conversations.models import Turn
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SIGNED_OUT, NOT_A_MEMBER, TOO_OLD, RESTART = 4401, 4403, 4409, 1012
 
 
-class ChatConsumer(AsyncWebsocketConsumer): ...
+class ChatConsumer(AsyncWebsocketConsumer):
+    """See `docs/reference/websocket.md`. Frames are answered from fresh rows; handlers start work and never await it."""
+
+    door: Door
+    user_id: UUID
+
+    async def connect(self) -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.scope["headers"]}
+        authorization = headers.get("authorization")
+        if authorization is None and not origin_allowed(headers.get("origin")):
+            await self.close()  # before accept: HTTP 403
+            return
+        self._follows: dict[UUID, asyncio.Task[None]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._connected = True
+        offered = self.scope.get("subprotocols") or []
+        ours = f"chatui.{wire.PROTOCOL}"
+        await self.accept(subprotocol=ours if ours in offered else None)
+        if offered and ours not in offered:
+            await self.close(code=TOO_OLD)
+            return
+        organization = self.scope["url_route"]["kwargs"]["organization"]
+        self.door = Door.of(organization, authorization=authorization, cookie=headers.get("cookie"))
+        greeting = await self._at_door(commands.greet)
+        if greeting is None:
+            return
+        self.user_id = greeting.user_id
+        await self.channel_layer.group_add(hints.group_of(self.user_id), self.channel_name)
+        self._watch = asyncio.get_running_loop().create_task(self._watching(), name=f"socket-watch-{self.user_id}")
+        open_sockets().add(self)
+        await self.send(text_data=greeting.frame)
+
+    async def disconnect(self, code: int) -> None:
+        self._connected = False
+        open_sockets().discard(self)
+        tasks = [task for task in (*getattr(self, "_follows", {}).values(), getattr(self, "_watch", None)) if task]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if hasattr(self, "user_id"):
+            await self.channel_layer.group_discard(hints.group_of(self.user_id), self.channel_name)
+
+    # --- Frames from the client ---
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        request_id: object = None
+        try:
+            if text_data is None:
+                raise wire.FrameError("Frames are text.")
+            if len(text_data) > settings.SOCKET["MAX_MESSAGE"]:
+                raise wire.FrameError("A frame holds at most 4 MiB.", code="too_large")
+            frame = wire.parse(text_data)
+            request_id = frame.request_id
+            await self._handle(frame)
+        except wire.FrameError as error:
+            # A socket whose person left is closed even if what it says makes no sense.
+            if await self._at_door(lambda actor: actor) is not None:
+                await self.send(text_data=wire.error_frame(error, error.request_id or request_id))
+        except ChatUIError as error:
+            await self.send(text_data=wire.error_frame(error, request_id))
+        except (
+            Exception
+        ):  # the boundary between a frame and the socket: a reference for the person, the rest in the log
+            reference = secrets.token_hex(4)
+            logger.exception("A frame could not be handled (reference %s)", reference)
+            failure = ChatUIError(public_message=f"Something went wrong on our side (reference {reference}).")
+            await self.send(text_data=wire.error_frame(failure, request_id))
+
+    async def _handle(self, frame: Any) -> None:
+        match frame:
+            case wire.Ping():
+                if await self._at_door(lambda actor: actor) is not None:
+                    await self.send(text_data=wire.frame("pong"))
+            case wire.TurnStart() | wire.TurnRegenerate() | wire.TurnContinue():
+                await self._begin(frame)
+            case wire.TurnFollow(turn_id=turn_id, after=after):
+                if await self._at_door(turns.visible_turn, turn_id) is not None:
+                    self._follow(turn_id, after)
+            case wire.TurnStop(turn_id=turn_id):
+                await self._stop(turn_id)
+            case wire.CallDecide():
+                await self._decide(frame)
+            case wire.CallCancel(call_id=call_id):
+                owner = await self._at_door(commands.turn_of_call, call_id)
+                if owner is not None:
+                    supervisor.current().cancel_call(owner, call_id)
+
+    async def _begin(self, frame: wire.TurnStart | wire.TurnRegenerate | wire.TurnContinue) -> None:
+        supervisor.current().require_open()
+        begun = await self._at_door(turns.begin_turn, commands.new_turn(frame))
+        if begun is None:
+            return
+        if not begun.repeated:
+            supervisor.current().start(begun.turn_id, started=commands.started_frame(begun))
+        self._follow(begun.turn_id, 0)
+        if not begun.repeated:
+            await hints.tell_user(self.user_id, commands.conversation_updated(begun.conversation))
+            await hints.tell_user(
+                self.user_id, hints.turn_changed(begun.turn_id, begun.conversation.pk, Turn.Status.RUNNING)
+            )
+
+    async def _stop(self, turn_id: UUID) -> None:
+        stop = await self._at_door(turns.request_stop, turn_id)
+        if stop is None or supervisor.current().stop(turn_id):
+            return
+        if stop.ended is not None:
+            ended = stop.ended
+            frame = wire.TurnFinished(outcome=ended.outcome, message=ended.message, error=ended.error)
+            supervisor.announce_end(turn_id, frame)
+            await hints.tell_user(self.user_id, hints.turn_changed(turn_id, stop.conversation_id, ended.outcome))
+
+    async def _decide(self, frame: wire.CallDecide) -> None:
+        supervisor.current().require_open()
+        answer = await self._at_door(commands.decide, frame)
+        if answer is None:
+            return
+        supervisor.current().answered(answer)
+        changed = hints.question_changed(answer.question_id, "approval", "answered", answer.turn_id)
+        await hints.tell_user(self.user_id, changed)
+
+    # --- Following turns ---
+
+    def _follow(self, turn_id: UUID, after: int) -> None:
+        """Send the turn's frames after `after` from now on; a second follow of the same turn replaces the first."""
+        before = self._follows.pop(turn_id, None)
+        if before is not None:
+            before.cancel()
+        task = asyncio.get_running_loop().create_task(self._pump(turn_id, after), name=f"follow-{turn_id}")
+        self._follows[turn_id] = task
+        task.add_done_callback(lambda done: self._pumped(turn_id, done))
+
+    def _pumped(self, turn_id: UUID, task: asyncio.Task[None]) -> None:
+        if self._follows.get(turn_id) is task:
+            del self._follows[turn_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("Following turn %s failed", turn_id, exc_info=error)
+
+    async def _pump(self, turn_id: UUID, after: int) -> None:
+        channel = feed.current()
+        while True:
+            try:
+                sent = 0
+                async for text in channel.follow(turn_id, after):
+                    await self.send(text_data=text)
+                    after += 1
+                    sent += 1
+                    if sent % 20 == 0:  # a burst must not starve the other sockets of this process
+                        await asyncio.sleep(0)
+                return
+            except NotHeldError:
+                snapshot = await self._at_door(commands.snapshot, turn_id)
+                if snapshot is None:
+                    return
+                await self.send(text_data=snapshot.frame)
+                after = snapshot.seq
+                if not snapshot.open:
+                    return
+                if channel.last_seq(turn_id) is None:
+                    channel.open(turn_id, snapshot.seq)
+
+    # --- The right to be open ---
+
+    async def _at_door(self, function: Callable[..., T], *args: Any) -> T | None:
+        """Run `function(actor, *args)` with an actor from fresh rows; None after the socket was closed instead."""
+        try:
+            return await in_rows(self.door.run, function, *args)
+        except SignedOutError:
+            await self.close(code=SIGNED_OUT)
+        except StrangerError:
+            await self.close(code=NOT_A_MEMBER)
+        return None
+
+    async def _watching(self) -> None:
+        while self._connected:
+            await asyncio.sleep(settings.SOCKET["RECHECK_SECONDS"])
+            try:
+                await self._at_door(_nothing)
+            except Exception:  # a database that is away for a while must not end the watch
+                logger.exception("A socket could not be rechecked")
+
+    async def hint(self, event: dict[str, Any]) -> None:
+        await self.send(text_data=event["frame"])
+
+    async def recheck(self, event: dict[str, Any]) -> None:
+        await self._at_door(_nothing)
+
+
+def _nothing(actor: Actor) -> bool:
+    return True
+
+
+def origin_allowed(origin: str | None) -> bool:
+    """Whether a browser at `origin` may open a socket with a session cookie: BASE_URL's host, or one of ALLOWED_HOSTS.
+
+    A missing or opaque origin is refused: nothing but a browser sends a cookie, and a browser sends its origin.
+    """
+    if not origin or origin == "null":
+        return False
+    parts = urlsplit(origin)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return False
+    if origin.rstrip("/") == settings.BASE_URL:
+        return True
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return validate_host(host, settings.ALLOWED_HOSTS)
+
+
+_sockets: dict[asyncio.AbstractEventLoop, set[ChatConsumer]] = {}
+
+
+def open_sockets() -> set[ChatConsumer]:
+    """The sockets of the running loop, so that a restart can close them."""
+    loop = asyncio.get_running_loop()
+    for other in [other for other in _sockets if other.is_closed()]:
+        del _sockets[other]
+    return _sockets.setdefault(loop, set())
+
+
+async def close_sockets() -> None:
+    """Close every open socket with 1012: clients come back with jitter."""
+    for socket in list(open_sockets()):
+        await socket.close(code=RESTART)

@@ -98,7 +98,7 @@ def expire() -> list[UUID]:
 
 
 def unseen_answers(turn_id: UUID) -> list[tuple[UUID, bool, str]]:
-    """Answered approvals of a running turn whose call has not run: (call, allowed, note); for a task on its heartbeat."""
+    """Answered approvals of a running turn whose call has not run, as (call, allowed, note): for a heartbeat."""
     rows = Question.objects.as_system().filter(
         turn=turn_id, state=Question.State.ANSWERED, call__status=ToolCall.Status.PENDING
     )

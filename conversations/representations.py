@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.db.models import Prefetch
 
 from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
-
-FIELD_LIMIT = 64 * 1024  # characters of one argument list or result in a frame; the whole is at /api/v1/calls/<id>
+from conversations.wire import FIELD_LIMIT, bounded
 
 
 def attachment_json(attachment: Attachment) -> dict[str, Any]:
@@ -35,22 +33,16 @@ def question_json(question: Question) -> dict[str, Any]:
     }
 
 
-def shortened(value: Any, url: str) -> Any:
-    """`value`, or `{truncated, url}` with its beginning where its JSON text is above `FIELD_LIMIT` characters."""
-    text = orjson.dumps(value).decode()
-    return value if len(text) <= FIELD_LIMIT else {"truncated": text[:2000], "url": url}
-
-
-def shortened_content(content: Sequence[Mapping[str, Any]], url: str) -> list[Any]:
+def shortened_content(content: Sequence[Mapping[str, Any]], call_id: UUID) -> list[Any]:
     """The parts of a result, long texts cut, each with the address of the whole."""
     room, parts = FIELD_LIMIT, []
     for part in content:
         text = part.get("text")
         if isinstance(text, str) and len(text) > room:
-            parts.append({**part, "text": text[:room], "truncated": True, "url": url})
+            parts.append({**part, "text": text[:room], "truncated": True, "url": call_url(call_id)})
             room = 0
         else:
-            parts.append(shortened(dict(part), url))
+            parts.append(bounded(dict(part), call_id))
             room -= len(text) if isinstance(text, str) else 0
         if room <= 0:
             break
@@ -73,10 +65,10 @@ def call_json(call: ToolCall, *, whole: bool = False) -> dict[str, Any]:
         "server_title": call.server_title,
         "tool": call.tool or call.name,
         "title": call.title or call.tool or call.name,
-        "arguments": arguments if whole else shortened(arguments, call_url(call.pk)),
+        "arguments": arguments if whole else bounded(arguments, call.pk),
         "status": call.status,
         "reason": call.reason,
-        "content": list(call.result_content) if whole else shortened_content(call.result_content, call_url(call.pk)),
+        "content": list(call.result_content) if whole else shortened_content(call.result_content, call.pk),
         "artifacts": [attachment_json(artifact) for artifact in call.artifacts.all()],
         "duration_ms": call.duration_ms,
         "decided_by": call.decided_by.username if call.decided_by else None,

@@ -16,7 +16,7 @@ from django.utils import timezone
 from agents.parts import Decision, PreparedCall, ToolResult
 from chatui.text import clean, clean_json
 from conversations.models import Attachment, Message, Question, ToolCall, Turn
-from conversations.representations import attachment_json, call_url, shortened_content
+from conversations.representations import attachment_json, shortened_content
 from conversations.turns import Progress
 
 
@@ -157,7 +157,7 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
             Attachment.objects.as_system().bulk_create(attachments)
     decided_by = ToolCall.objects.filter(pk=call_id).values_list("decided_by__username", flat=True).first()
     return StoredResult(
-        shortened_content(content, call_url(call_id)),
+        shortened_content(content, call_id),
         [attachment_json(attachment) for attachment in attachments],
         decided_by,
     )

@@ -88,6 +88,7 @@ class Begun:
     conversation: Conversation
     repeated: bool = False
     new_conversation: bool = False
+    turn: Turn | None = None
 
 
 def begin_turn(actor: Actor, new: NewTurn) -> Begun:
@@ -178,11 +179,12 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
             "parameters": dict(new.parameters),
         },
         first_part=first_part,
+        rounds=max((part["round"] for part in answer.parts if "round" in part), default=0),
         heartbeat_at=now,
     )
     conversation.current_leaf, conversation.active_at = answer, now
     conversation.save(update_fields=["current_leaf", "active_at", "title", "title_source"])
-    return Begun(turn.pk, conversation, new_conversation=fresh)
+    return Begun(turn.pk, conversation, new_conversation=fresh, turn=turn)
 
 
 def usable_agent(actor: Actor, agent: Agent) -> None:
@@ -375,6 +377,15 @@ def park(turn_id: UUID, process: str, progress: Progress) -> bool:
         turn.save(update_fields=["status", "process", "last_seq", "usage", "running_seconds"])
         _store_message(turn_id, progress, status=Message.Status.WAITING)
     return True
+
+
+def last_seq(turn_id: UUID) -> int:
+    """The number of the last frame that the database knows of."""
+    return Turn.objects.filter(pk=turn_id).values_list("last_seq", flat=True).first() or 0
+
+
+def stop_was_requested(turn_id: UUID) -> bool:
+    return Turn.objects.filter(pk=turn_id, stop_requested_at__isnull=False).exists()
 
 
 def resume(turn_id: UUID) -> bool:

@@ -281,6 +281,15 @@ class TurnFinished(TurnFrame):
     error: Any
 
 
+FIELD_LIMIT = 64 * 1024  # characters of one field of a frame; the whole is at /api/v1/calls/<id>
+
+
+def bounded(value: Any, call_id: UUID) -> Any:
+    """`value`, or `{truncated, url}` with its beginning, so that no frame is above 256 KiB."""
+    text = orjson.dumps(value).decode()
+    return value if len(text) <= FIELD_LIMIT else {"truncated": text[:2000], "url": f"/api/v1/calls/{call_id}"}
+
+
 def frame(type: str, **fields: Any) -> str:
     """A frame outside a turn, encoded: `hello`, `pong`, `conversation.updated`, `turn.changed`, `turn.snapshot`, …"""
     return orjson.dumps({"type": type, **fields}).decode()

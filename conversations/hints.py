@@ -1,0 +1,41 @@
+"""Hints to a user's open sockets over the channel layer: they may be lost, so nothing depends on them alone."""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+from channels.layers import get_channel_layer
+
+from conversations.wire import frame
+
+logger = logging.getLogger(__name__)
+
+
+def group_of(user_id: UUID) -> str:
+    return f"user.{user_id.hex}"
+
+
+async def tell_user(user_id: UUID, text: str) -> None:
+    """Send an encoded frame to every open socket of the user, in whatever process."""
+    layer = get_channel_layer()
+    if layer is not None:
+        try:
+            await layer.group_send(group_of(user_id), {"type": "hint", "frame": text})
+        except OSError as error:  # Redis is away: sockets find out at their next look
+            logger.warning("A hint could not be sent: %s", error)
+
+
+async def recheck_user(user_id: UUID) -> None:
+    """Ask the user's open sockets to look at their right to be open, now."""
+    layer = get_channel_layer()
+    if layer is not None:
+        await layer.group_send(group_of(user_id), {"type": "recheck"})
+
+
+def turn_changed(turn_id: UUID, conversation_id: UUID, status: str) -> str:
+    return frame("turn.changed", turn_id=turn_id, conversation_id=conversation_id, status=status)
+
+
+def question_changed(question_id: UUID, kind: str, state: str, turn_id: UUID) -> str:
+    return frame("question.changed", question_id=question_id, kind=kind, state=state, turn_id=turn_id)

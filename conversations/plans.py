@@ -1,0 +1,85 @@
+"""What a turn's task needs to know before it starts, loaded in one unit of row work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from accounts.actors import Actor, find_actor
+from agents.models import Agent
+from agents.providers.settings import ModelSettings, settings_of
+from chatui.errors import NotFoundError
+from conversations.models import Attachment, Message, ToolCall, Turn
+from conversations.representations import attachments_for, calls_for
+from conversations.turns import usable_agent
+
+PATH_LIMIT = 400  # messages from the leaf upwards; older ones would not fit any context
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """A running turn with everything that was loaded for it. `path` ends with the answer that is being written."""
+
+    turn: Turn
+    actor: Actor
+    agent: Agent
+    model: ModelSettings
+    path: Sequence[Message]
+    calls: Mapping[UUID, Sequence[ToolCall]]
+    attachments: Mapping[str, Attachment]
+
+
+def load(turn_id: UUID) -> TurnPlan:
+    """The plan of a turn, from fresh rows; a constant number of queries. Raises `NotFoundError` in plain words."""
+    turn = (
+        Turn.objects.select_related("conversation", "message", "user_message", "agent__model__endpoint")
+        .filter(pk=turn_id)
+        .first()
+    )
+    if turn is None:
+        raise NotFoundError
+    actor = find_actor(turn.started_by_id, turn.conversation.organization_id)
+    if actor is None:
+        raise NotFoundError(public_message="You are no longer a member of this organization.")
+    agent = turn.agent
+    if agent is None:
+        raise NotFoundError(public_message="The agent of this conversation no longer exists. Start a new chat.")
+    usable_agent(actor, agent)
+    if not agent.model.endpoint.enabled:
+        raise NotFoundError(public_message="The model endpoint of this agent is switched off.")
+    path = path_to(turn.message_id)
+    assistants = [message for message in path if message.role == Message.Role.ASSISTANT]
+    return TurnPlan(
+        turn=turn,
+        actor=replace(actor, present=turn.present),
+        agent=agent,
+        model=_with_parameters(settings_of(agent.model, agent), turn.options.get("parameters") or {}),
+        path=path,
+        calls=calls_for(assistants),
+        attachments=attachments_for(path),
+    )
+
+
+def _with_parameters(model: ModelSettings, parameters: Mapping[str, Any]) -> ModelSettings:
+    """`model` with what an OpenAI-compatible request asked for; only what it may ask for arrives here."""
+    return replace(model, **parameters) if parameters else model
+
+
+def path_to(leaf: UUID) -> list[Message]:
+    """The messages from the root (or the oldest within `PATH_LIMIT`) to `leaf`, in one query."""
+    table = connection.ops.quote_name(Message._meta.db_table)
+    ids = f"""
+        WITH RECURSIVE path(id, parent_id, depth) AS (
+            SELECT id, parent_id, 1 FROM {table} WHERE id = %s
+            UNION ALL
+            SELECT m.id, m.parent_id, path.depth + 1 FROM {table} m JOIN path ON m.id = path.parent_id
+            WHERE path.depth < %s
+        )
+        SELECT m.*, path.depth AS depth FROM {table} m JOIN path ON path.id = m.id ORDER BY path.depth DESC
+    """
+    key = Message._meta.pk.get_db_prep_value(leaf, connection)
+    return list(Message.objects.raw(ids, [key, PATH_LIMIT]))

@@ -1,0 +1,456 @@
+"""`TurnTask`: one turn while it runs here, from plan to end: events of the loop become rows and numbered frames."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.utils import timezone
+
+from agents import events
+from agents.loop import CallCancelled, Decided, Limits, Spent, run_loop
+from agents.parts import ModelMessage, PreparedCall, TextContent, TokenUsage
+from agents.prompts import system_prompt
+from agents.providers.openai_chat import OpenAIChatModel
+from agents.toolbox import MCPToolbox, open_toolbox
+from chatui.errors import ChatUIError
+from chatui.rows import in_rows
+from conversations import hints, history, plans, rounds, turns, wire
+from conversations.drafts import Draft
+from conversations.feed import TurnFeed
+from conversations.models import Message, Question, Turn
+from conversations.plans import TurnPlan
+from conversations.turns import Progress
+
+logger = logging.getLogger(__name__)
+
+YIELD_EVERY = 0.005  # seconds of a burst after which other turns get the loop
+DELTA_LIMIT = 48 * 1024  # characters of one delta frame
+CONNECTING_AFTER = 0.25  # seconds after which a person is told that servers are being connected
+
+
+class TurnTask:
+    """The work of one `turn-<id>` task.
+
+    Text deltas are coalesced: the first leaves at once, later ones every `COALESCE_SECONDS`. What was shown is stored
+    at round boundaries and at least every `CHECKPOINT_SECONDS`, never per token. The end is one shielded step.
+    """
+
+    def __init__(self, turn_id: UUID, process: str, feed: TurnFeed, *, started: wire.TurnStarted | None = None) -> None:
+        self.turn_id, self._process, self._feed, self._started = turn_id, process, feed, started
+        self.decisions: asyncio.Queue[Decided | CallCancelled] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._plan: TurnPlan | None = None
+        self._draft = Draft()
+        self._ending = Message.Status.INTERRUPTED
+        self._usage: dict[str, Any] = {}
+        self._model_name = ""
+        self._round = 1
+        self._asked: dict[UUID, rounds.StoredQuestion] = {}
+        self._began = self._loop.time()
+        self._spent_before = 0.0
+        self._pending: list[str] = []
+        self._pending_kind = ""
+        self._flushed_at = 0.0
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._checkpointing: asyncio.Task[None] | None = None
+        if started is not None:
+            feed.open(turn_id, 0)
+            feed.publish(turn_id, started)
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question is open while the task runs: answers may come through other processes."""
+        return bool(self._asked)
+
+    def end_as(self, status: Message.Status) -> None:
+        """What the turn becomes when its task is cancelled."""
+        self._ending = status
+
+    # --- From beginning to end ---
+
+    async def run(self) -> None:
+        """Run until the turn ends or waits. Never raises but for cancellation, and then the turn has been ended."""
+        error: dict[str, Any] | None = None
+        cancelled = False
+        try:
+            outcome = await self._drive()
+            if outcome is None:
+                return
+            status, error = outcome
+        except asyncio.CancelledError:
+            cancelled, status = True, self._ending
+            if status is Message.Status.INTERRUPTED:
+                error = self._error("interrupted", "The server was restarted while this answer was being written.")
+        except ChatUIError as failure:
+            status, error = Message.Status.FAILED, self._error(failure.code, failure.public_message)
+        except Exception:  # the boundary between a turn and the process: a person gets a reference, the log the rest
+            reference = secrets.token_hex(4)
+            logger.exception("Turn %s failed unexpectedly (reference %s)", self.turn_id, reference)
+            status = Message.Status.FAILED
+            error = self._error("internal", f"Something went wrong on our side (reference {reference}).")
+        finishing = self._loop.create_task(self._finish(status, error), name=f"turn-{self.turn_id}-end")
+        try:
+            await asyncio.shield(finishing)
+        except asyncio.CancelledError:
+            await finishing
+            raise
+        if cancelled and self._ending is not Message.Status.STOPPED:
+            raise asyncio.CancelledError
+
+    async def _drive(self) -> tuple[Message.Status, dict[str, Any] | None] | None:
+        """Drive the loop to its end; None when the turn is parked or no longer ours."""
+        while True:
+            self.decisions = asyncio.Queue()  # what was answered before the plan is loaded is in its rows
+            if not await in_rows(turns.claim, self.turn_id, self._process):
+                return None
+            ended = await self._once()
+            if ended.outcome is not events.Outcome.PARKED:
+                status = Message.Status(ended.outcome.value)
+                error = self._error(ended.code, ended.message) if status is Message.Status.FAILED else None
+                return status, error
+            self._flush()
+            await self._settle_checkpoint()
+            seq = (self._feed.last_seq(self.turn_id) or 0) + 1
+            if await in_rows(turns.park, self.turn_id, self._process, self._progress(seq)):
+                await self._announce_waiting()
+                return None
+            if await in_rows(turns.stop_was_requested, self.turn_id):
+                return Message.Status.STOPPED, None
+
+    async def _once(self) -> events.LoopEnded:
+        """Load the plan, open the toolbox, and run the loop until it ends or parks."""
+        if self._started is None and self._plan is None:
+            self._feed.open(self.turn_id, await in_rows(turns.last_seq, self.turn_id))
+            self._feed.publish(self.turn_id, wire.TurnResumed())
+        plan = self._plan = await in_rows(plans.load, self.turn_id)
+        turn = plan.turn
+        self._draft = Draft(turn.message.parts)
+        self._usage = dict(turn.usage)
+        self._spent_before, self._began = turn.running_seconds, self._loop.time()
+        self._round = turn.rounds + 1
+        self._asked = {}
+        model = OpenAIChatModel(plan.model)
+        toolbox = await self._open_toolbox(plan)
+        try:
+            self._report_problems(plan, toolbox)
+            messages, open_round = self._messages(plan, model, toolbox)
+            ended = events.LoopEnded(events.Outcome.INTERRUPTED)
+            loop_events = run_loop(
+                model,
+                toolbox,
+                messages,
+                limits=self._limits(plan),
+                spent=Spent(turn.rounds, turn.calls_made, turn.running_seconds),
+                open_round=open_round,
+                decisions=self.decisions,
+                tools=bool(turn.options.get("tools", True)),
+            )
+            burst = self._loop.time()
+            async with aclosing(loop_events):
+                async for event in loop_events:
+                    if isinstance(event, events.LoopEnded):
+                        ended = event
+                        break
+                    await self._handle(event)
+                    if (now := self._loop.time()) - burst > YIELD_EVERY:
+                        await asyncio.sleep(0)
+                        burst = now
+            return ended
+        finally:
+            await toolbox.aclose()
+
+    async def _open_toolbox(self, plan: TurnPlan) -> MCPToolbox:
+        options = plan.turn.options
+        opening = self._loop.create_task(
+            open_toolbox(
+                plan.actor,
+                plan.agent.pk,
+                servers=options.get("servers") if options.get("tools", True) else (),
+                dialect=plan.model.dialect,
+                turn_id=plan.turn.pk,
+                images=plan.model.images,
+                present=plan.turn.present,
+            ),
+            name=f"turn-{self.turn_id}-toolbox",
+        )
+        try:
+            done, _ = await asyncio.wait({opening}, timeout=CONNECTING_AFTER)
+            if not done:
+                self._publish(wire.Status(code="connecting", label="Connecting to tools"))
+            return await opening
+        except asyncio.CancelledError:
+            opening.cancel()
+            raise
+
+    def _messages(
+        self, plan: TurnPlan, model: OpenAIChatModel, toolbox: MCPToolbox
+    ) -> tuple[list[ModelMessage], history.OpenRound | None]:
+        options = plan.turn.options
+        past = history.model_messages(
+            plan.path,
+            plan.calls,
+            capabilities=model.capabilities,
+            attachments=plan.attachments,
+            continuing=plan.turn.kind == Turn.Kind.CONTINUE,
+            first_part=plan.turn.first_part,
+        )
+        prompt = system_prompt(
+            plan.agent.instructions,
+            servers=toolbox.instructions,
+            offered=bool(toolbox.specs()),
+            timezone=str(options.get("timezone") or ""),
+            now=timezone.now(),
+            extra_system=str(options.get("system") or ""),
+        )
+        for notice in past.notices:
+            self._notice(notice.code, notice.message, notice.detail)
+        system = [ModelMessage("system", (TextContent(prompt),))] if prompt else []
+        return [*system, *past.messages], past.open_round
+
+    def _limits(self, plan: TurnPlan) -> Limits:
+        earlier = [part["round"] for part in plan.turn.message.parts[: plan.turn.first_part] if "round" in part]
+        return Limits(
+            max_rounds=(plan.agent.max_rounds or settings.AGENT_MAX_ROUNDS) + max(earlier, default=0),
+            max_calls=settings.TURN["MAX_CALLS"],
+            max_seconds=settings.TURN["MAX_SECONDS"],
+            max_parallel_calls=settings.TURN["MAX_PARALLEL_CALLS"],
+        )
+
+    def _report_problems(self, plan: TurnPlan, toolbox: MCPToolbox) -> None:
+        if not toolbox.problems or plan.turn.rounds > 0:
+            return
+        detail = "\n".join(f"{problem.title}: {problem.message}" for problem in toolbox.problems)
+        names = ", ".join(problem.title for problem in toolbox.problems)
+        some = "No tools are available" if not toolbox.specs() else "Some tools are unavailable"
+        self._notice("tools_unavailable", f"{some}: {names}.", detail)
+
+    # --- Events ---
+
+    async def _handle(self, event: events.LoopEvent) -> None:
+        match event:
+            case events.TextDelta(text=text):
+                self._draft.add_text(text, self._round)
+                self._delta("text", text)
+            case events.ReasoningDelta(text=text):
+                self._draft.add_reasoning(text, self._round)
+                self._delta("reasoning", text)
+            case events.RoundCompleted():
+                await self._store_round(event)
+            case events.CallStarted(call_id=call_id, call=call):
+                await in_rows(rounds.start_call, call_id, call.arguments)
+                self._publish(_call_started(call_id, call))
+                self._publish(wire.Status(code="calling", label=f"Using {call.title or call.tool}"))
+            case events.CallAsked(call_id=call_id, call=call):
+                await self._ask(call_id, call)
+            case events.CallProgressed(call_id=call_id, progress=progress, total=total, message=message):
+                self._publish(wire.CallProgress(call_id=call_id, progress=progress, total=total, message=message))
+            case events.CallFinished(call_id=call_id, result=result):
+                await self._finish_call(call_id, result)
+            case events.StatusChanged(code=code, label=label):
+                self._publish(wire.Status(code=code, label=label))
+            case events.Noticed(code=code, message=message, detail=detail):
+                self._notice(code, message, detail)
+            case events.UsageReported(usage=usage):
+                self._add_usage(usage)
+            case events.ModelNamed(model=name):
+                self._model_name = name
+
+    async def _store_round(self, event: events.RoundCompleted) -> None:
+        assert self._plan is not None
+        self._flush()
+        for call_id, _call in event.calls:
+            self._draft.add_call(call_id, event.round)
+        if event.trailing_text:
+            self._draft.add_trailing(event.trailing_text, event.round)
+        await self._settle_checkpoint()
+        stored = await in_rows(
+            rounds.store_round, self._plan.turn, event.round, event.calls, self._progress(self._last_seq())
+        )
+        self._asked.update(stored)
+        self._round = event.round + 1
+
+    async def _ask(self, call_id: UUID, call: PreparedCall) -> None:
+        assert self._plan is not None
+        question = self._asked.get(call_id)
+        if question is None:
+            question = self._asked[call_id] = await in_rows(rounds.ask, self._plan.turn, call_id, call)
+        self._publish(
+            wire.CallApproval(
+                call_id=call_id,
+                question_id=question.id,
+                server=call.server,
+                server_title=call.server_title,
+                tool=call.tool,
+                title=call.title,
+                account=None,
+                arguments=wire.bounded(call.arguments, call_id),
+                claims=dict(call.claims),
+                reason=call.reason,
+                expires_at=question.expires_at,
+                can_edit=False,
+            )
+        )
+        changed = hints.question_changed(question.id, Question.Kind.APPROVAL, Question.State.OPEN, self.turn_id)
+        await hints.tell_user(self._plan.turn.conversation.owner_id, changed)
+
+    async def _finish_call(self, call_id: UUID, result: Any) -> None:
+        assert self._plan is not None
+        stored = await in_rows(rounds.finish_call, self._plan.turn, call_id, result)
+        self._asked.pop(call_id, None)
+        self._publish(
+            wire.CallFinished(
+                call_id=call_id,
+                status=result.status.value,
+                content=stored.content,
+                artifacts=stored.artifacts,
+                duration_ms=result.duration_ms,
+                decided_by=stored.decided_by,
+            )
+        )
+
+    def _notice(self, code: str, message: str, detail: str = "") -> None:
+        self._flush()
+        self._draft.add_notice(code, message, detail)
+        self._publish(wire.Notice(code=code, message=message, detail=detail))
+
+    def _add_usage(self, usage: TokenUsage) -> None:
+        assert self._plan is not None
+        model, total = self._plan.model, self._usage
+        total["input_tokens"] = total.get("input_tokens", 0) + usage.input_tokens
+        total["output_tokens"] = total.get("output_tokens", 0) + usage.output_tokens
+        total["estimated"] = bool(total.get("estimated")) or usage.estimated
+        cost = total.get("cost")
+        if model.input_price is not None and model.output_price is not None:
+            spent = usage.input_tokens * float(model.input_price) + usage.output_tokens * float(model.output_price)
+            cost = round((cost or 0.0) + spent / 1_000_000, 8)
+        total["cost"] = cost
+        self._publish(wire.Usage(**{key: total[key] for key in ("input_tokens", "output_tokens", "cost", "estimated")}))
+
+    # --- Frames ---
+
+    def _publish(self, frame: wire.TurnFrame) -> None:
+        self._flush()
+        self._feed.publish(self.turn_id, frame)
+
+    def _delta(self, kind: str, text: str) -> None:
+        if kind != self._pending_kind:
+            self._flush()
+            self._pending_kind = kind
+        self._pending.append(text)
+        now = self._loop.time()
+        due = self._flushed_at + settings.TURN["COALESCE_SECONDS"]
+        if now >= due:
+            self._flush()
+        elif self._flush_timer is None:
+            self._flush_timer = self._loop.call_at(due, self._flush)
+        if self._checkpoint_timer is None:
+            self._checkpoint_timer = self._loop.call_later(
+                settings.TURN["CHECKPOINT_SECONDS"], self._checkpoint_in_background
+            )
+
+    def _flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if not self._pending:
+            return
+        text = "".join(self._pending)
+        self._pending = []
+        self._flushed_at = self._loop.time()
+        frame = wire.TextDelta if self._pending_kind == "text" else wire.ReasoningDelta
+        for start in range(0, len(text), DELTA_LIMIT):
+            self._feed.publish(self.turn_id, frame(text=text[start : start + DELTA_LIMIT]))
+
+    def _last_seq(self) -> int:
+        return self._feed.last_seq(self.turn_id) or 0
+
+    async def _announce_waiting(self) -> None:
+        assert self._plan is not None
+        self._feed.publish(self.turn_id, wire.TurnWaiting(reason="approval", ids=list(self._asked)))
+        self._feed.rest(self.turn_id)
+        conversation = self._plan.turn.conversation
+        await hints.tell_user(
+            conversation.owner_id, hints.turn_changed(self.turn_id, conversation.pk, Message.Status.WAITING)
+        )
+
+    # --- Rows ---
+
+    def _progress(self, seq: int) -> Progress:
+        running = self._spent_before + self._loop.time() - self._began
+        return Progress(self._draft.parts(), seq, dict(self._usage), running, self._model_name)
+
+    def _checkpoint_in_background(self) -> None:
+        self._checkpoint_timer = None
+        if self._checkpointing is None or self._checkpointing.done():
+            self._flush()
+            progress = self._progress(self._last_seq())
+            self._checkpointing = self._loop.create_task(
+                self._checkpoint(progress), name=f"turn-{self.turn_id}-checkpoint"
+            )
+
+    async def _checkpoint(self, progress: Progress) -> None:
+        try:
+            await in_rows(turns.checkpoint, self.turn_id, self._process, progress)
+        except Exception:  # the next checkpoint, or the end, stores it all
+            logger.exception("A checkpoint of turn %s failed", self.turn_id)
+
+    async def _settle_checkpoint(self) -> None:
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+            self._checkpoint_timer = None
+        if self._checkpointing is not None:
+            await asyncio.wait({self._checkpointing})
+
+    def _error(self, code: str, message: str) -> dict[str, Any]:
+        request_id = str(self._plan.turn.request_id) if self._plan is not None else None
+        return {"code": code or "failed", "message": message, "request_id": request_id}
+
+    async def _finish(self, status: Message.Status, error: dict[str, Any] | None) -> None:
+        """Commit, then announce."""
+        self._flush()
+        await self._settle_checkpoint()
+        if self._feed.last_seq(self.turn_id) is None:
+            self._feed.open(self.turn_id, await in_rows(turns.last_seq, self.turn_id))
+        progress = self._progress(self._last_seq() + 1) if self._plan is not None else None
+        ended = await _persistently(lambda: in_rows(turns.end, self.turn_id, status, progress, error=error))
+        if ended is not None:
+            self._feed.publish(
+                self.turn_id, wire.TurnFinished(outcome=ended.outcome, message=ended.message, error=ended.error)
+            )
+        self._feed.close(self.turn_id)
+        if ended is not None and self._plan is not None:
+            conversation = self._plan.turn.conversation
+            changed = hints.turn_changed(self.turn_id, conversation.pk, ended.outcome)
+            await hints.tell_user(conversation.owner_id, changed)
+
+
+async def _persistently(step: Callable[[], Awaitable[turns.Ended | None]], attempts: int = 5) -> turns.Ended | None:
+    """The end of a turn must reach the database: a connection that broke is tried again."""
+    for attempt in range(attempts):
+        try:
+            return await step()
+        except Exception:  # whatever the database raised; the last one goes up
+            if attempt == attempts - 1:
+                raise
+            logger.exception("The end of a turn could not be stored; trying again")
+            await asyncio.sleep(0.2 * 2**attempt)
+    return None
+
+
+def _call_started(call_id: UUID, call: PreparedCall) -> wire.CallStarted:
+    return wire.CallStarted(
+        call_id=call_id,
+        server=call.server,
+        server_title=call.server_title,
+        tool=call.tool or call.request.name,
+        title=call.title or call.tool or call.request.name,
+        arguments=wire.bounded(call.arguments if call.arguments is not None else call.request.arguments, call_id),
+    )

@@ -1,0 +1,184 @@
+"""`Supervisor` owns this process's turn tasks: start, stop, decide, heartbeat, reap, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from django.conf import settings
+
+from agents.loop import CallCancelled, Decided
+from chatui.errors import DrainingError
+from chatui.rows import in_rows
+from conversations import feed, hints, questions, turns, wire
+from conversations.models import Message
+from conversations.questions import Answered
+from conversations.running import TurnTask
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    task: asyncio.Task[None]
+    turn: TurnTask
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """The turns of one process and event loop. Every task is named, referenced, and awaited at the end."""
+
+    process: str = field(default_factory=lambda: f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(4)}")
+    draining: bool = False
+    _running: dict[UUID, _Running] = field(default_factory=dict)
+    _keeper: asyncio.Task[None] | None = None
+
+    # --- Verbs ---
+
+    def start(self, turn_id: UUID, *, started: wire.TurnStarted | None = None) -> None:
+        """Run the turn (which is RUNNING in the database) in a task of this process; at most one task a turn.
+
+        `started` is the first frame of a new turn; without it the turn is one that goes on.
+        """
+        if turn_id in self._running:
+            return
+        self._keep()
+        turn = TurnTask(turn_id, self.process, feed.current(), started=started)
+        task = asyncio.get_running_loop().create_task(turn.run(), name=f"turn-{turn_id}")
+        self._running[turn_id] = _Running(task, turn)
+        task.add_done_callback(lambda done: self._done(turn_id, done))
+
+    def stop(self, turn_id: UUID) -> bool:
+        """End a turn of this process as stopped, keeping what was produced; False if it does not run here."""
+        running = self._running.get(turn_id)
+        if running is None:
+            return False
+        running.turn.end_as(Message.Status.STOPPED)
+        running.task.cancel()
+        return True
+
+    def answered(self, answer: Answered) -> None:
+        """Carry an answer to its turn: start it if it was parked, tell its task if it runs here."""
+        if answer.resumed:
+            self.start(answer.turn_id)
+        else:
+            self._tell(answer.turn_id, Decided(answer.call_id, answer.allowed, answer.note))
+
+    def cancel_call(self, turn_id: UUID, call_id: UUID) -> bool:
+        """Cancel one running call of a turn of this process; its siblings go on."""
+        return self._tell(turn_id, CallCancelled(call_id))
+
+    def runs(self, turn_id: UUID) -> bool:
+        return turn_id in self._running
+
+    def require_open(self) -> None:
+        """Raise `DrainingError` while shutting down."""
+        if self.draining:
+            raise DrainingError
+
+    def _tell(self, turn_id: UUID, message: Decided | CallCancelled) -> bool:
+        running = self._running.get(turn_id)
+        if running is not None:
+            running.turn.decisions.put_nowait(message)
+        return running is not None
+
+    def _done(self, turn_id: UUID, task: asyncio.Task[None]) -> None:
+        del self._running[turn_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("The task of turn %s failed", turn_id, exc_info=error)
+
+    # --- Heartbeat and reaper ---
+
+    def _keep(self) -> None:
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.get_running_loop().create_task(self._keeping(), name="supervisor-keeper")
+
+    async def begin(self, *, alone: bool = False) -> None:
+        """At start-up: reap what a dead process left behind. `alone`: no other process can own a running turn."""
+        self._keep()
+        await self.reap(everything=alone)
+
+    async def _keeping(self) -> None:
+        beats = 0
+        while True:
+            await asyncio.sleep(settings.TURN["HEARTBEAT_SECONDS"])
+            beats += 1
+            try:
+                await self.beat()
+                if beats % 4 == 0:
+                    await self.reap()
+                await self.expire()
+            except Exception:  # a database that is away for a while must not end the heartbeat
+                logger.exception("The supervisor's heartbeat failed; it goes on")
+
+    async def beat(self) -> None:
+        """One heartbeat: mark our turns alive, stop those that were asked to stop, carry answers given elsewhere."""
+        ids = list(self._running)
+        for turn_id in await in_rows(turns.heartbeat, self.process, ids):
+            self.stop(turn_id)
+        for turn_id in ids:
+            running = self._running.get(turn_id)
+            if running is not None and running.turn.asking:
+                for call_id, allowed, note in await in_rows(questions.unseen_answers, turn_id):
+                    self._tell(turn_id, Decided(call_id, allowed, note))
+
+    async def reap(self, *, everything: bool = False) -> None:
+        """End the turns of dead processes as interrupted, and tell their owners."""
+        ended = await in_rows(turns.reap, everything=everything, keep=list(self._running))
+        for turn_id, conversation_id, owner_id, end in ended:
+            frame = wire.TurnFinished(outcome=end.outcome, message=end.message, error=end.error)
+            announce_end(turn_id, frame)
+            await hints.tell_user(owner_id, hints.turn_changed(turn_id, conversation_id, end.outcome))
+
+    async def expire(self) -> None:
+        """Close overdue questions; turns that waited for nothing else go on here."""
+        for turn_id in await in_rows(questions.expire):
+            self.start(turn_id)
+
+    # --- The end ---
+
+    async def aclose(self, drain_seconds: float | None = None) -> None:
+        """Take no new turns, give the running ones `drain_seconds`, end the rest as interrupted, stop the heartbeat."""
+        self.draining = True
+        tasks = {running.task for running in self._running.values()}
+        if tasks:
+            await asyncio.wait(
+                tasks, timeout=settings.TURN["DRAIN_SECONDS"] if drain_seconds is None else drain_seconds
+            )
+        rest = list(self._running.values())
+        for running in rest:
+            running.turn.end_as(Message.Status.INTERRUPTED)
+            running.task.cancel()
+        if rest:
+            await asyncio.wait({running.task for running in rest}, timeout=10)
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+            self._keeper = None
+
+
+def announce_end(turn_id: UUID, frame: wire.TurnFinished) -> None:
+    """Publish the end of a turn that has no task here, if somebody here follows it."""
+    channel = feed.current()
+    if channel.last_seq(turn_id) is not None:
+        channel.publish(turn_id, frame)
+        channel.close(turn_id)
+
+
+_supervisors: dict[asyncio.AbstractEventLoop, Supervisor] = {}
+
+
+def current() -> Supervisor:
+    """The supervisor of the running event loop."""
+    loop = asyncio.get_running_loop()
+    supervisor = _supervisors.get(loop)
+    if supervisor is None:
+        for other in [other for other in _supervisors if other.is_closed()]:
+            del _supervisors[other]
+        supervisor = _supervisors[loop] = Supervisor()
+    return supervisor
