@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from agents.limits import NOTHING_SPENT, Spent
 from agents.parts import PreparedCall, TokenUsage, ToolRequest, ToolResult
 
 
@@ -54,6 +55,11 @@ class RoundCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
+    """The call is about to run: it begins when the consumer asks for the next event.
+
+    A call that is finished before it began (denied, bad arguments) has a `CallFinished` only.
+    """
+
     call_id: UUID
     call: PreparedCall
 
@@ -105,11 +111,16 @@ class ModelNamed:
 
 @dataclass(frozen=True, slots=True)
 class LoopEnded:
-    """The last event, always: `code` and `message` say why for FAILED (and for EXHAUSTED which limit)."""
+    """The last event, always: `code` and `message` say why for FAILED (and for EXHAUSTED which limit).
+
+    `refusal`: the text of the last round is the model's refusal. `spent` is what the turn has used, for a later start.
+    """
 
     outcome: Outcome
     code: str = ""
     message: str = ""
+    refusal: bool = False
+    spent: Spent = NOTHING_SPENT
 
 
 LoopEvent = (

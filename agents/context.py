@@ -1,0 +1,158 @@
+"""What a model is told: a round as messages, and any conversation fitted into the model's context (pure; SPEC S6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from agents.parts import Content, ImageContent, ModelMessage, TextContent, ToolRequest, ToolResult
+from agents.providers.chat_model import Capabilities
+
+OLD_OUTPUT_CHARACTERS = 8_000
+IMAGE_TOKENS = 1_000
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+_OUTPUT_TOKENS = 4_096  # left free for the answer
+
+
+# --- A round as messages ------------------------------------------------------------------------------------------
+
+
+def assistant_message(
+    text: str, trailing_text: str = "", reasoning: str = "", requests: Iterable[ToolRequest] = ()
+) -> ModelMessage:
+    """One completion as it goes back to the model: its text, what it wrote after its calls, and the calls."""
+    whole = "\n\n".join(part for part in (text, trailing_text) if part.strip())
+    return ModelMessage(
+        "assistant",
+        (TextContent(whole),) if whole else (),
+        tool_calls=tuple(sendable(request) for request in requests),
+        reasoning=reasoning,
+    )
+
+
+def tool_messages(results: Iterable[tuple[ToolRequest, ToolResult]], *, images: bool) -> list[ModelMessage]:
+    """One message for each call, in the order given; a result's images with it for a model that sees."""
+    return [ModelMessage("tool", _content(result, images), tool_call_id=request.id) for request, result in results]
+
+
+def sendable(request: ToolRequest) -> ToolRequest:
+    """`request` with arguments that are a JSON object: endpoints refuse a history with any others (SPEC S5)."""
+    try:
+        value = json.loads(request.arguments)
+    except ValueError:
+        value = None
+    return request if isinstance(value, dict) else replace(request, arguments="{}")
+
+
+def _content(result: ToolResult, images: bool) -> tuple[Content, ...]:
+    text = TextContent(result.text or result.status.value)
+    if not images:
+        return (text,)
+    seen = (item for item in result.artifacts if item.media_type in IMAGE_TYPES)
+    return (text, *(ImageContent(item.data, item.media_type, item.name) for item in seen))
+
+
+# --- The budget ---------------------------------------------------------------------------------------------------
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens `text` is: 4 characters each, wide (Chinese, Japanese, Korean) ones 1 each."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    # A wide character is 3 bytes of UTF-8: two more than characters.
+    wide = min(len(text), (len(text.encode("utf-8", "replace")) - len(text) + 1) // 2)
+    return wide + (len(text) - wide + 3) // 4
+
+
+def message_tokens(message: ModelMessage) -> int:
+    total = 4 + estimate_tokens(message.reasoning)
+    for part in message.content:
+        total += estimate_tokens(part.text) if isinstance(part, TextContent) else IMAGE_TOKENS
+    for request in message.tool_calls:
+        total += 8 + estimate_tokens(request.name) + estimate_tokens(request.arguments)
+    return total
+
+
+def input_budget(capabilities: Capabilities, reserved: int = 0) -> int:
+    """How many tokens of messages fit beside `reserved` (tools, system prompt) and an answer."""
+    return capabilities.context - min(_OUTPUT_TOKENS, capabilities.context // 4) - reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Messages that fit; how many tool outputs were cut and how many turns dropped for it."""
+
+    messages: list[ModelMessage]
+    cut: int = 0
+    dropped: int = 0
+
+
+def fit(messages: Sequence[ModelMessage], budget: int) -> Fitted:
+    """`messages` within `budget` tokens, as estimated: first the tool outputs of old turns are cut to 8,000 characters,
+    oldest first, then the oldest turns dropped whole, last the outputs of the current turn cut.
+
+    System messages and the current turn (from the last user message on) always stay, so the result may be too long.
+    """
+    sizes = [message_tokens(message) for message in messages]
+    excess = sum(sizes) - budget
+    if excess <= 0:
+        return Fitted(list(messages))
+    head, turns = _turns(messages)
+    old, current = turns[:-1], turns[-1] if turns else []
+    cut = 0
+    for turn in old:
+        saved, changed = _cut_outputs(turn, excess)
+        excess, cut = excess - saved, cut + changed
+    dropped = 0
+    while old and excess > 0:
+        excess -= sum(message_tokens(message) for message in old.pop(0))
+        dropped += 1
+    saved, changed = _cut_outputs(current, excess)
+    kept = [*head, *(message for turn in (*old, current) for message in turn)]
+    return Fitted(kept, cut + changed, dropped)
+
+
+def shortened_notice(fitted: Fitted) -> tuple[str, str, str]:
+    """What a person is told of it: code, message, detail of a notice."""
+    return (
+        "context_shortened",
+        "This conversation is longer than the model can take in. Older parts of it were left out.",
+        f"tool outputs cut: {fitted.cut}, turns left out: {fitted.dropped}",
+    )
+
+
+def _turns(messages: Sequence[ModelMessage]) -> tuple[list[ModelMessage], list[list[ModelMessage]]]:
+    head: list[ModelMessage] = []
+    turns: list[list[ModelMessage]] = []
+    for message in messages:
+        if message.role == "system" and not turns:
+            head.append(message)
+        elif message.role == "user" or not turns:
+            turns.append([message])
+        else:
+            turns[-1].append(message)
+    return head, turns
+
+
+def _cut_outputs(turn: list[ModelMessage], excess: int) -> tuple[int, int]:
+    """Cut the tool outputs of `turn` in place, oldest first, until `excess` tokens are saved; (saved, how many)."""
+    saved = cut = 0
+    for position, message in enumerate(turn):
+        if saved >= excess:
+            break
+        if message.role != "tool":
+            continue
+        shorter = replace(message, content=(TextContent(shortened(message.text)),))
+        gain = message_tokens(message) - message_tokens(shorter)
+        if gain > 0:
+            turn[position], saved, cut = shorter, saved + gain, cut + 1
+    return saved, cut
+
+
+def shortened(output: str, limit: int = OLD_OUTPUT_CHARACTERS) -> str:
+    """A tool's output cut to `limit` characters, saying so."""
+    if len(output) <= limit:
+        return output
+    mark = f"\n[cut here: the output had {len(output)} characters]"
+    return output[: limit - len(mark)] + mark

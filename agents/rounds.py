@@ -1,0 +1,365 @@
+"""One round of tool calls: asked, allowed, run concurrently, cancelled, finished; one stream of events (pure)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from uuid import UUID
+
+from agents.events import CallAsked, CallFinished, CallProgressed, CallStarted, LoopEvent
+from agents.limits import CallKey
+from agents.parts import Decision, JSONObject, PreparedCall, ToolRequest, ToolResult, ToolStatus
+from agents.toolbox import ProgressCallback, Toolbox
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0  # a cancelled call may use them to tell its server
+
+INTERRUPTED = ToolResult(ToolStatus.INTERRUPTED, "interrupted: it may have taken effect")
+CANCELLED = ToolResult(ToolStatus.CANCELLED, "cancelled by the user: it may have taken effect")
+CANCELLED_UNSTARTED = ToolResult(ToolStatus.CANCELLED, "cancelled by the user before it was run")
+EXPIRED = ToolResult(ToolStatus.EXPIRED, "not run: nobody allowed this call in time")
+INTERNAL_ERROR = ToolResult(ToolStatus.ERROR, "internal error: the call could not be completed")
+OUT_OF_TIME = ToolResult(ToolStatus.TIMEOUT, "stopped: the turn's time limit was reached; it may have taken effect")
+OUT_OF_TIME_UNSTARTED = ToolResult(ToolStatus.ERROR, "not run: the turn's time limit was reached")
+
+
+# --- What comes in ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A person's answer to a question. `arguments`, where set, replace the model's; `note` is for the model."""
+
+    call_id: UUID
+    allowed: bool
+    note: str = ""
+    arguments: JSONObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallCancelled:
+    """A person ends one call; its siblings go on."""
+
+    call_id: UUID
+
+
+Answer = Decided | CallCancelled
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A stored call of a round that is not over.
+
+    `pending`: allowed by a rule, not yet run · `waiting`: its question is open · `allowed`, `denied`: a person has
+    answered (`note`, edited `arguments`) · `expired`: nobody has · `running`: it ran in a task that is gone ·
+    `finished`: `result` is stored.
+    """
+
+    call_id: UUID
+    request: ToolRequest
+    state: Literal["pending", "waiting", "allowed", "denied", "expired", "running", "finished"]
+    note: str = ""
+    result: ToolResult | None = None
+    arguments: JSONObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRound:
+    """A stored round whose calls are not all finished; `failures` are the counts of the rounds before it."""
+
+    text: str = ""
+    reasoning: str = ""
+    trailing_text: str = ""
+    calls: Sequence[OpenCall] = ()
+    number: int = 1
+    failures: dict[CallKey, int] = field(default_factory=dict)
+
+
+# --- What happens while calls run ---------------------------------------------------------------------------------
+
+
+class Call:
+    """One call of the round and how far it is."""
+
+    __slots__ = ("allowed", "edited", "id", "prepared", "progress", "request", "result", "state", "task")
+
+    def __init__(self, id: UUID, request: ToolRequest, prepared: PreparedCall | None = None) -> None:
+        self.id, self.request, self.prepared = id, request, prepared
+        self.state: Literal["preparing", "waiting", "ready", "running", "finished"] = "preparing"
+        self.allowed = False  # by a person
+        self.edited: JSONObject | None = None
+        self.result: ToolResult | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.progress: CallProgressed | None = None  # the latest that is not yet told
+
+    @property
+    def key(self) -> CallKey:
+        return self.prepared.key if self.prepared else (self.request.name, self.request.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    call: Call
+    prepared: PreparedCall
+
+
+@dataclass(frozen=True, slots=True)
+class _Progressed:
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    call: Call
+    result: ToolResult
+
+
+class _TimeIsUp:
+    pass
+
+
+_Happening = _Prepared | _Progressed | _Returned | _TimeIsUp | Decided | CallCancelled
+
+
+class Tasks:
+    """The tasks of one loop. None outlives `close`, but for one that resists being cancelled for `CLOSE_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, pending = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+            for task in pending:
+                logger.warning("%s did not end within %g s of being cancelled", task.get_name(), CLOSE_SECONDS)
+
+
+class Round:
+    """The calls of one round.
+
+    A call begins only after the consumer has taken its `CallStarted` and asked for the next event; all that may run
+    then begin together. The events end when every call is finished, or when nothing runs and questions are open
+    (`parked`). Progress that the consumer is too slow for is skipped, never queued up.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        decisions: asyncio.Queue[Answer],
+        tasks: Tasks,
+        *,
+        max_parallel: int,
+        seconds_left: Callable[[], float],
+    ) -> None:
+        self._toolbox, self._decisions, self._tasks = toolbox, decisions, tasks
+        self._max_parallel, self._seconds_left = max(1, max_parallel), seconds_left
+        self._happenings: asyncio.Queue[_Happening] = asyncio.Queue()
+        self._events: deque[LoopEvent] = deque()
+        self.calls: dict[UUID, Call] = {}  # in the order in which the model made them
+        self.parked = False
+
+    def begin(self, calls: Sequence[tuple[UUID, PreparedCall]]) -> None:
+        """Take the calls of a fresh round, prepared."""
+        for call_id, prepared in calls:
+            call = self.calls[call_id] = Call(call_id, prepared.request, prepared)
+            self._route(call, prepared)
+
+    def resume(self, open_calls: Sequence[OpenCall]) -> None:
+        """Take the calls of a stored round, each from where it stands."""
+        for stored in open_calls:
+            call = self.calls[stored.call_id] = Call(stored.call_id, stored.request)
+            match stored.state:
+                case "finished":
+                    call.state, call.result = "finished", stored.result or INTERRUPTED
+                case "running":
+                    self._finish(call, INTERRUPTED)
+                case "expired":
+                    self._finish(call, EXPIRED)
+                case "waiting":
+                    call.state = "waiting"
+                case "denied":
+                    self._finish(call, denied(stored.note))
+                case "pending" | "allowed":
+                    call.allowed, call.edited = stored.state == "allowed", stored.arguments
+                    self._prepare(call)
+
+    async def events(self) -> AsyncGenerator[LoopEvent, None]:
+        forward = self._tasks.start(self._forward(), "tool calls: answers")
+        try:
+            while True:
+                starting = self._take_ready()
+                for call in starting:
+                    assert call.prepared is not None
+                    yield CallStarted(call.id, call.prepared)
+                for call in starting:
+                    call.task = self._tasks.start(self._run(call), f"tool call {call.id}")
+                while self._events:
+                    yield self._events.popleft()
+                if self._is_settled():
+                    break
+                self._handle(await self._next())
+        finally:
+            forward.cancel()
+        self.parked = any(call.state == "waiting" for call in self.calls.values())
+
+    # --- Waiting
+
+    async def _forward(self) -> None:
+        while True:
+            self._happenings.put_nowait(await self._decisions.get())
+
+    def _is_settled(self) -> bool:
+        active = any(call.state in ("preparing", "ready", "running") for call in self.calls.values())
+        return not active and self._happenings.empty() and self._decisions.empty()
+
+    async def _next(self) -> _Happening:
+        try:
+            async with asyncio.timeout(max(0.0, self._seconds_left())):
+                return await self._happenings.get()
+        except TimeoutError:
+            return _TimeIsUp()
+
+    def _handle(self, happening: _Happening) -> None:
+        match happening:
+            case _Returned(call, result):
+                self._finish(call, result)
+            case _Progressed(call):
+                if call.progress is not None and call.state == "running":
+                    self._events.append(call.progress)
+                call.progress = None
+            case _Prepared(call, prepared):
+                if call.state == "preparing":
+                    self._route(call, prepared)
+            case _TimeIsUp():
+                self._time_is_up()
+            case Decided(call_id):
+                call_or_none = self.calls.get(call_id)
+                if call_or_none is not None and call_or_none.state == "waiting":
+                    self._decide(call_or_none, happening)
+            case CallCancelled(call_id):
+                call_or_none = self.calls.get(call_id)
+                if call_or_none is not None:
+                    self._cancel(call_or_none, CANCELLED, CANCELLED_UNSTARTED)
+
+    # --- Steps of one call
+
+    def _route(self, call: Call, prepared: PreparedCall) -> None:
+        call.prepared = prepared
+        if prepared.result is not None:
+            self._finish(call, prepared.result)
+        elif prepared.decision is Decision.DENY:
+            self._finish(call, ToolResult(ToolStatus.DENIED, f"denied: {prepared.reason or 'not allowed'}"))
+        elif prepared.decision is Decision.ASK and not call.allowed:
+            call.state = "waiting"
+            self._events.append(CallAsked(call.id, prepared))
+        else:
+            call.state = "ready"
+
+    def _decide(self, call: Call, decided: Decided) -> None:
+        if not decided.allowed:
+            self._finish(call, denied(decided.note))
+            return
+        call.allowed, call.edited = True, decided.arguments
+        self._prepare(call)
+
+    def _prepare(self, call: Call) -> None:
+        """Have the toolbox look at the call again: what was allowed when it was asked may be denied now."""
+        call.state = "preparing"
+        request = call.request
+        if call.edited is not None:
+            request = replace(request, arguments=json.dumps(call.edited, ensure_ascii=False))
+
+        async def prepare() -> None:
+            self._happenings.put_nowait(_Prepared(call, await prepare_call(self._toolbox, request)))
+
+        call.task = self._tasks.start(prepare(), f"tool call {call.id}: prepare")
+
+    def _take_ready(self) -> list[Call]:
+        ready = [call for call in self.calls.values() if call.state == "ready"]
+        if ready and self._seconds_left() <= 0:
+            for call in ready:
+                self._finish(call, OUT_OF_TIME_UNSTARTED)
+            return []
+        running = sum(call.state == "running" for call in self.calls.values())
+        starting = ready[: max(0, self._max_parallel - running)]
+        for call in starting:
+            call.state = "running"
+        return starting
+
+    async def _run(self, call: Call) -> None:
+        assert call.prepared is not None
+        try:
+            result = await self._toolbox.call(call.prepared, self._progress_of(call))
+        except Exception:  # the boundary: a toolbox's bug costs its own call, never the siblings
+            logger.exception("the toolbox raised in a call of %s", call.request.name)
+            result = INTERNAL_ERROR
+        self._happenings.put_nowait(_Returned(call, result))
+
+    def _progress_of(self, call: Call) -> ProgressCallback:
+        async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+            told = call.progress is None
+            call.progress = CallProgressed(call.id, progress, total, message)
+            if told:
+                self._happenings.put_nowait(_Progressed(call))
+
+        return report
+
+    def _cancel(self, call: Call, result: ToolResult, unstarted: ToolResult) -> None:
+        """End the call at once; its task winds down by itself and what it still returns is ignored."""
+        if call.state == "running":
+            if call.task is not None and call.task.done():
+                return  # its true result is on the way
+            if call.task is not None:
+                call.task.cancel()
+            self._finish(call, result)
+        elif call.state != "finished":
+            if call.task is not None:
+                call.task.cancel()
+            self._finish(call, unstarted)
+
+    def _time_is_up(self) -> None:
+        for call in self.calls.values():
+            if call.state != "waiting":  # waiting does not count
+                self._cancel(call, OUT_OF_TIME, OUT_OF_TIME_UNSTARTED)
+
+    def _finish(self, call: Call, result: ToolResult) -> None:
+        if call.state == "finished":
+            return
+        if call.edited is not None:
+            result = replace(result, text=f"{_edited_note(call.edited)}\n\n{result.text}")
+        call.state, call.result = "finished", result
+        self._events.append(CallFinished(call.id, result))
+
+
+async def prepare_call(toolbox: Toolbox, request: ToolRequest) -> PreparedCall:
+    """`toolbox.prepare`, whose bug becomes an error result of this one call."""
+    try:
+        return await toolbox.prepare(request)
+    except Exception:  # the boundary, as in `Round._run`
+        logger.exception("the toolbox raised when it prepared a call of %s", request.name)
+        return PreparedCall(request, Decision.DENY, "internal error", result=INTERNAL_ERROR)
+
+
+def denied(note: str) -> ToolResult:
+    """The result of a call that a person denied; `note` is what the person wants the model to know."""
+    text = "denied: the user did not allow this call."
+    return ToolResult(ToolStatus.DENIED, f"{text} The user's note: {note}" if note.strip() else text)
+
+
+def _edited_note(arguments: JSONObject) -> str:
+    return "(The user changed the arguments to " + json.dumps(arguments, ensure_ascii=False) + " and allowed the call.)"
