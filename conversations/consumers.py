@@ -29,7 +29,7 @@ SIGNED_OUT, NOT_A_MEMBER, TOO_OLD, RESTART = 4401, 4403, 4409, 1012
 
 
 class ChatConsumer(AsyncWebsocketConsumer):
-    """See `docs/reference/websocket.md`. Frames are answered from fresh rows; handlers start work and never await it."""
+    """`docs/reference/websocket.md` in code. Frames meet fresh rows; handlers start work and never await it."""
 
     door: Door
     user_id: UUID

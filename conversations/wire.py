@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
@@ -122,16 +123,23 @@ class FrameError(InvalidRequestError):
         self.frame_code, self.request_id = code, request_id
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
 def parse(text: str) -> Any:
     """The client frame in `text`, its strings cleaned. Raises `FrameError`, which names the field and what is wrong."""
     try:
-        value = orjson.loads(clean(text))
-    except orjson.JSONDecodeError as error:
+        # Not orjson: it refuses lone surrogate escapes, which are to be replaced.
+        value = json.loads(clean(text), parse_constant=_no_constant)
+    except ValueError as error:
         raise FrameError(f"This is not JSON: {error}.") from None
+    except RecursionError:
+        raise FrameError("This JSON is nested too deeply.") from None
     if not isinstance(value, dict):
         raise FrameError("A frame is a JSON object.")
     request_id = value.get("request_id") if isinstance(value.get("request_id"), str) else None
-    if value.get("type") not in CLIENT_TYPES:
+    if not isinstance(value.get("type"), str) or value["type"] not in CLIENT_TYPES:
         raise FrameError(
             f"Unknown frame type {str(value.get('type'))[:80]!r}.", code="unknown_type", request_id=request_id
         )
