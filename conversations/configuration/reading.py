@@ -17,6 +17,9 @@ MAX_CHARACTERS = 2**20
 # `$${NAME}` stands for the text `${NAME}`; anything else between braces is a mistake worth telling.
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Unquoted between braces (`{password: ${PASSWORD}}`) YAML would read a reference's braces as its own: they are
+# exchanged for these characters of the private use area before parsing, so that line and column stay true.
+_BRACES = {"{": "\ue9c2", "}": "\ue9c3"}
 _EXPANDED_LATER = re.compile(r"\$\{|\{\{")
 
 
@@ -52,17 +55,29 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _hide_braces(text: str) -> str:
+    return re.sub(r"\$\{(\w*)\}", "$" + _BRACES["{"] + r"\1" + _BRACES["}"], text)
+
+
+def _show_braces(text: str) -> str:
+    return text.replace(_BRACES["{"], "{").replace(_BRACES["}"], "}")
+
+
 def parse_yaml(text: str) -> Any:
-    """The value of `text`, one YAML document. Raises `ConfigurationError` with the line; its text is never quoted."""
+    """The value of `text`, one YAML document, the braces of its references hidden.
+
+    Raises `ConfigurationError` with line and column; the file's text is never quoted.
+    """
     if len(text) > MAX_CHARACTERS:
         raise ConfigurationError([Problem((), f"The file is longer than {MAX_CHARACTERS} characters.")])
     try:
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(_hide_braces(text), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         # str(error) quotes the line, which may hold a secret.
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigurationError([Problem((), f"{where}{error.problem or 'this is not valid YAML'}")]) from None
+        message = _show_braces(error.problem or "this is not valid YAML")
+        raise ConfigurationError([Problem((), where + message)]) from None
     except yaml.YAMLError:
         raise ConfigurationError([Problem((), "This is not valid YAML (a character that YAML forbids).")]) from None
     except (ValueError, RecursionError):
@@ -102,14 +117,16 @@ class _Expansion:
         try:
             if isinstance(value, list):
                 return [self.walk(item, (*path, index)) for index, item in enumerate(value)]
-            return {self.key(key, path): self.walk(item, (*path, str(key))) for key, item in value.items()}
+            return {
+                self.key(key, path): self.walk(item, (*path, _show_braces(str(key)))) for key, item in value.items()
+            }
         finally:
             self.open.pop()
 
     def key(self, key: object, path: Path) -> str:
         if not isinstance(key, str):
             self.problems.append(Problem((*path, str(key)), "a key is text: put it into quotes"))
-        return str(key)
+        return _show_braces(str(key))
 
     def text(self, text: str, path: Path) -> str:
         def replace(match: re.Match[str]) -> str:
@@ -128,7 +145,7 @@ class _Expansion:
                 self.expanded_again.add(path)
             return value
 
-        result = _REFERENCE.sub(replace, text)
+        result = _REFERENCE.sub(replace, _show_braces(text))
         if clean(result) != result:
             self.problems.append(
                 Problem(path, "holds a character that cannot be stored (NUL or half a surrogate pair)")

@@ -29,10 +29,10 @@ def is_secret(model: type[models.Model], name: str) -> bool:
 def wanted_values(model: type[models.Model], section: BaseModel, names: Iterable[str]) -> dict[str, Any]:
     """The values of `section`'s keys `names`, as the model stores them; absent and null are the field's default."""
     given = section.model_dump(mode="json", include=set(names))
-    return {name: _default(model, name) if given[name] is None else given[name] for name in names}
+    return {name: default_of(model, name) if given[name] is None else given[name] for name in names}
 
 
-def _default(model: type[models.Model], name: str) -> Any:
+def default_of(model: type[models.Model], name: str) -> Any:
     stored = model._meta.get_field(name)
     assert isinstance(stored, models.Field)
     return stored.get_default()
