@@ -13,6 +13,7 @@ import pytest
 
 from accounts.actors import Actor, find_actor
 from accounts.models import Membership, Organization, Role, User
+from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
 
 DEADLINE = 20.0  # seconds; a test that waits longer has failed
 
@@ -88,3 +89,30 @@ def actor_of() -> Callable[[User], Actor]:
 @pytest.fixture(autouse=True)
 def _media(settings: Any, tmp_path: Any) -> None:
     settings.MEDIA_ROOT = str(tmp_path / "media")
+
+
+@pytest.fixture
+def make_agent(db: None) -> Callable[..., Agent]:
+    """An agent on an endpoint at `base_url`, granted to its whole organization."""
+
+    def make(
+        organization: Organization, slug: str = "helper", base_url: str = "http://127.0.0.1:9/v1", **fields: Any
+    ) -> Agent:
+        profile_fields = fields.pop("profile", {})
+        endpoint_fields = fields.pop("endpoint", {})
+        servers = fields.pop("servers", ())
+        granted = fields.pop("granted", True)
+        endpoint = ModelEndpoint.objects.create(
+            organization=organization, slug=f"{slug}-endpoint", base_url=base_url, api_key="sk-test", **endpoint_fields
+        )
+        profile = ModelProfile.objects.create(
+            organization=organization, endpoint=endpoint, slug="gpt", name="test-model", **profile_fields
+        )
+        agent = Agent.objects.create(organization=organization, slug=slug, name=slug.title(), model=profile, **fields)
+        for server in servers:
+            AgentServer.objects.create(agent=agent, server=server)
+        if granted:
+            AgentGrant.objects.create(agent=agent, whole_organization=True)
+        return agent
+
+    return make
