@@ -177,7 +177,7 @@ class Reader:
         values = _enum(raw)
         nullable = raw.get("nullable") is True or (kinds is not None and "null" in kinds)
         if values is not None:
-            nullable = (nullable or kinds is None) and None in values
+            nullable = nullable or (kinds is None and None in values)
             kinds, values = self._reconcile(kinds, [value for value in values if value is not None], nullable)
         if kinds is None:
             return annotated({}, notes)
@@ -268,7 +268,8 @@ class Reader:
             if parts and parts != [{}]:
                 self.note("Parts deeper than the limit were cut.")
             return {"items": {}}
-        node: Node = {"items": union(self.read(part, place.inner()) for part in parts) or {}}
+        read = [self.read(part, place.inner()) for part in parts]
+        node: Node = {"items": (read[0] if len(read) == 1 else union(read)) or {}}
         if raw.get("uniqueItems") is True:
             node["uniqueItems"] = True
         return node
