@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -11,9 +12,10 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.http.cookie import parse_cookie
+from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from accounts.actors import Actor, find_actor
+from accounts.actors import Actor, actor_of, find_actor, membership_rows
 from accounts.models import ApiKey, User, digest
 from chatui.errors import ChatUIError
 
@@ -21,13 +23,11 @@ if TYPE_CHECKING:
     from django.contrib.sessions.backends.base import SessionBase
 
 T = TypeVar("T")
+TOUCH_EVERY = timedelta(minutes=1)
 
 
-def session_user(session_key: str | None) -> User | None:
-    """The signed-in, active user of a session: None after sign-out, expiry, password change or deactivation.
-
-    The same checks as `django.contrib.auth.get_user`, from a key instead of a request; two queries.
-    """
+def _signed_in(session_key: str | None) -> tuple[UUID, str] | None:
+    """The user's id and the hash that the session holds of the password; None if nobody is signed in. One query."""
     if not session_key:
         return None
     store: type[SessionBase] = import_module(settings.SESSION_ENGINE).SessionStore
@@ -35,12 +35,43 @@ def session_user(session_key: str | None) -> User | None:
     user_id, backend = data.get(SESSION_KEY), data.get(BACKEND_SESSION_KEY)
     if not user_id or backend not in settings.AUTHENTICATION_BACKENDS:
         return None
-    user = User.objects.filter(pk=UUID(user_id), is_active=True).first()
-    if user is None:
-        return None
-    stored = data.get(HASH_SESSION_KEY) or ""
+    return UUID(user_id), data.get(HASH_SESSION_KEY) or ""
+
+
+def _still_holds(user: User, stored: str) -> bool:
+    """Whether the password is still the one that the session was opened with."""
     hashes = [user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()]
-    return user if any(constant_time_compare(stored, current) for current in hashes) else None
+    return any(constant_time_compare(stored, current) for current in hashes)
+
+
+def session_user(session_key: str | None) -> User | None:
+    """The signed-in, active user of a session: None after sign-out, expiry, password change or deactivation.
+
+    The same checks as `django.contrib.auth.get_user`, from a key instead of a request; two queries.
+    """
+    signed_in = _signed_in(session_key)
+    if signed_in is None:
+        return None
+    user = User.objects.filter(pk=signed_in[0], is_active=True).first()
+    return user if user is not None and _still_holds(user, signed_in[1]) else None
+
+
+def session_actor(session_key: str | None, organization: str | None) -> Actor:
+    """The actor of a session in `organization` (a slug; None: the one used last); two queries.
+
+    Raises `SignedOutError` as `session_user` returns None, `StrangerError` for who is not an active member.
+    """
+    signed_in = _signed_in(session_key)
+    if signed_in is None:
+        raise SignedOutError
+    rows = membership_rows(signed_in[0], organization)
+    if not rows:
+        if session_user(session_key) is None:
+            raise SignedOutError
+        raise StrangerError
+    if not _still_holds(User(pk=signed_in[0], password=rows[0]["user__password"]), signed_in[1]):
+        raise SignedOutError
+    return actor_of(rows)
 
 
 def key_of(authorization: str | None) -> ApiKey | None:
@@ -54,6 +85,13 @@ def key_of(authorization: str | None) -> ApiKey | None:
         .filter(hash=digest(secret.strip()), user__is_active=True, organization__is_active=True)
         .first()
     )
+
+
+def touch(key: ApiKey) -> None:
+    """Note that the key was used; a write at most once a minute."""
+    now = timezone.now()
+    if key.last_used_at is None or key.last_used_at < now - TOUCH_EVERY:
+        ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
 
 
 class SignedOutError(ChatUIError):
@@ -74,35 +112,35 @@ class StrangerError(ChatUIError):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How somebody came in, kept so that they can be looked at again: a session or a key, and an organization."""
+    """How somebody came in, kept so that they can be looked at again: a session or a key, and an organization.
 
-    organization: str
+    `organization` is a slug; None is the key's, or the one that the user used last.
+    """
+
+    organization: str | None
     session_key: str | None = None
     authorization: str | None = None
 
     @classmethod
-    def of(cls, organization: str, *, authorization: str | None, cookie: str | None) -> Door:
+    def of(cls, organization: str | None, *, authorization: str | None, cookie: str | None) -> Door:
         """With an `Authorization` header the key alone counts; else the session cookie of a `Cookie` header."""
         if authorization is not None:
             return cls(organization, authorization=authorization)
         return cls(organization, session_key=parse_cookie(cookie or "").get(settings.SESSION_COOKIE_NAME))
 
     def actor(self) -> Actor:
-        """Who this is now, from fresh rows. Raises `SignedOutError` or `StrangerError`."""
-        if self.authorization is not None:
-            key = key_of(self.authorization)
-            if key is None:
-                raise SignedOutError
-            if key.organization.slug != self.organization:
-                raise StrangerError
-            actor = find_actor(key.user_id, key.organization_id, key=key)
-        else:
-            user = session_user(self.session_key)
-            if user is None:
-                raise SignedOutError
-            actor = find_actor(user.pk, self.organization)
+        """Who this is now, from fresh rows; two queries. Raises `SignedOutError` or `StrangerError`."""
+        if self.authorization is None:
+            return session_actor(self.session_key, self.organization)
+        key = key_of(self.authorization)
+        if key is None:
+            raise SignedOutError(public_message="This API key is not valid (any more).")
+        if self.organization not in (None, key.organization.slug):
+            raise StrangerError
+        actor = find_actor(key.user_id, key.organization_id, key=key)
         if actor is None:
             raise StrangerError
+        touch(key)
         return actor
 
     def run(self, function: Callable[..., T], *args: Any) -> T:

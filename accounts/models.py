@@ -42,6 +42,12 @@ class User(AbstractUser):
             models.UniqueConstraint(Lower("email"), name="one_user_per_email", condition=~Q(email="")),
         ]
 
+    @classmethod
+    def named(cls, name: str) -> User | None:
+        """The user with this username, else the one with this e-mail address; None without either."""
+        found = cls.objects.filter(username=name).first()
+        return found or (cls.objects.filter(email__iexact=name).first() if name else None)
+
 
 class Organization(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -139,6 +145,22 @@ class ApiKey(models.Model):
         return cls.objects.create(prefix=secret[:10], hash=digest(secret), **fields), secret
 
 
+class SigninLinkQuerySet(models.QuerySet["SigninLink"]):
+    def usable(self) -> Self:
+        return self.filter(used_at=None, expires_at__gt=timezone.now(), user__is_active=True)
+
+    def find(self, secret: str) -> SigninLink | None:
+        """The link of `secret`, with its user, if it can still be used."""
+        return self.usable().select_related("user").filter(hash=digest(secret)).first()
+
+    def use(self, secret: str) -> User | None:
+        """The user of the link, which is used up by this; None if somebody else was first, or it cannot be used."""
+        link = self.find(secret)
+        if link is None or not self.usable().filter(pk=link.pk).update(used_at=timezone.now()):
+            return None
+        return link.user
+
+
 class SigninLink(models.Model):
     """A one-time sign-in link, valid for ten minutes; only its digest is stored."""
 
@@ -150,6 +172,8 @@ class SigninLink(models.Model):
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = SigninLinkQuerySet.as_manager()
 
     @classmethod
     def issue(cls, user: User, *, now: datetime | None = None) -> str:

@@ -56,6 +56,16 @@ def decrypt(token: str) -> str:
         raise DecryptionError("A stored secret cannot be decrypted with the current ENCRYPTION_KEYS.") from None
 
 
+def rotated(token: str) -> str | None:
+    """`token` encrypted anew with the first key; None if it already is. Raises `DecryptionError` if no key fits."""
+    first = tuple(settings.ENCRYPTION_KEYS or (settings.SECRET_KEY,))[:1]
+    try:
+        _cipher(first).decrypt(token.encode())
+        return None
+    except InvalidToken:
+        return encrypt(decrypt(token))
+
+
 class _EncryptedField(_TextField):
     """What the two encrypted fields share. The column is text; lookups on it are refused, for they cannot match."""
 
@@ -63,6 +73,10 @@ class _EncryptedField(_TextField):
         if lookup_name == "isnull":
             return super().get_lookup(lookup_name)
         raise TypeError(f"{self.__class__.__name__} cannot be looked up by {lookup_name!r}: it is encrypted.")
+
+    def is_clear(self, stored: str | None) -> bool:
+        """Whether the column's value `stored` stands for "nothing" and is therefore not encrypted."""
+        return not stored
 
 
 class EncryptedTextField(_EncryptedField):
@@ -84,10 +98,13 @@ class EncryptedJSONField(_EncryptedField):
         text = json.dumps(value, ensure_ascii=False)
         return encrypt(text) if value else text
 
+    def is_clear(self, stored: str | None) -> bool:
+        return not stored or stored in ("{}", "[]", '""', "false", "0", "0.0", "null")
+
     def from_db_value(self, value: str | None, expression: object, connection: object) -> Any:
         if value is None:
             return None
-        return json.loads(value if value in ("{}", "[]", '""', "false", "0", "null") else decrypt(value))
+        return json.loads(value if self.is_clear(value) else decrypt(value))
 
     def to_python(self, value: Any) -> Any:
         return value

@@ -46,8 +46,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
-    "csp.middleware.CSPMiddleware",
+    "chatui.middleware.PolicyMiddleware",
+    "chatui.middleware.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -137,15 +137,24 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 SIGNUP_OPEN: bool = env.bool("SIGNUP_OPEN", default=False)
 ACCOUNT_ADAPTER = "accounts.adapters.AccountAdapter"
+ACCOUNT_FORMS = {"login": "accounts.forms.LoginForm"}
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
-ACCOUNT_EMAIL_VERIFICATION = "optional"
+# An open sign-up must not tell which addresses have an account: see accounts.stages.
+ACCOUNT_EMAIL_VERIFICATION = "mandatory" if SIGNUP_OPEN else "optional"
 ACCOUNT_LOGOUT_ON_GET = False
 ACCOUNT_SESSION_REMEMBER = True
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+# Without a proxy of ours, X-Forwarded-For is whatever a client writes and counts for nothing.
+TRUST_PROXY: bool = env.bool("TRUST_PROXY", default=False)
+ALLAUTH_TRUSTED_PROXY_COUNT = 1 if TRUST_PROXY else 0
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/accounts/login/"
+vars().update(env.email_url("EMAIL_URL", default="consolemail://"))
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", default="chatui@localhost")
 
 # --- Language, files ----------------------------------------------------------------------------------------------
 
@@ -173,10 +182,13 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_HSTS_SECONDS: int = env.int("SECURE_HSTS_SECONDS", default=31536000 if HTTPS else 0)
 SECURE_SSL_REDIRECT = False  # the proxy in front of us does that
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY", default=False) else None
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CSRF_TRUSTED_ORIGINS = [BASE_URL]
+CSRF_FAILURE_VIEW = "chatui.error_pages.csrf_failure"
+# HSTS for subdomains and preloading bind hosts that are not ours; the redirect to https is the proxy's.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
     "DIRECTIVES": {
@@ -190,6 +202,15 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
         "base-uri": ["'none'"],
         "form-action": ["'self'"],
         "frame-ancestors": ["'none'"],
+    },
+}
+# The admin's theme computes expressions in attributes (Alpine) and sets inline styles.
+CONTENT_SECURITY_POLICY_ADMIN: dict[str, Any] = {
+    "DIRECTIVES": {
+        **CONTENT_SECURITY_POLICY["DIRECTIVES"],
+        "script-src": ["'self'", "'unsafe-eval'"],
+        "style-src": ["'self'", "'unsafe-inline'"],
+        "style-src-attr": ["'unsafe-inline'"],
     },
 }
 

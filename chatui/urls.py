@@ -3,7 +3,18 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from conversations import views
+
+handler400 = "chatui.error_pages.bad_request"
+handler403 = "chatui.error_pages.permission_denied"
+handler404 = "chatui.error_pages.not_found"
+handler500 = "chatui.error_pages.server_error"
+
 urlpatterns = [
+    path("", views.home, name="home"),
+    path("o/<slug:organization>/", views.chat, name="chat"),
+    path("o/<slug:organization>/c/<uuid:conversation>/", views.chat, name="conversation"),
+    path("accounts/", include("accounts.urls")),
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
 ]

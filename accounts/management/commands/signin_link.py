@@ -1,0 +1,22 @@
+"""`signin_link USER`: print a one-time sign-in link."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.urls import reverse
+
+from accounts.models import SigninLink, User
+
+
+class Command(BaseCommand):
+    help = "Prints a link that signs a user in once, within ten minutes. A second factor is still asked for."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("user", help="username or e-mail address")
+
+    def handle(self, *args: Any, user: str, **options: Any) -> None:
+        person = User.named(user)
+        if person is None or not person.is_active:
+            raise CommandError(f"There is no active user {user!r}.")
+        self.stdout.write(settings.BASE_URL + reverse("signin_link", args=[SigninLink.issue(person)]))
