@@ -6,47 +6,90 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from agents.parts import Content, ImageContent, ModelMessage, TextContent, ToolRequest, ToolResult
+from agents.parts import (
+    Content,
+    ImageContent,
+    JSONObject,
+    ModelMessage,
+    TextContent,
+    ToolRequest,
+    ToolResult,
+    ToolSpec,
+    ToolStatus,
+)
 from agents.providers.chat_model import Capabilities
 
 OLD_OUTPUT_CHARACTERS = 8_000
 IMAGE_TOKENS = 1_000
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+NO_TEXT = {ToolStatus.OK: "(no output)"}
+_FAILURES = frozenset({ToolStatus.ERROR, ToolStatus.TIMEOUT, ToolStatus.UNAVAILABLE})
 _OUTPUT_TOKENS = 4_096  # left free for the answer
 
 
 # --- A round as messages ------------------------------------------------------------------------------------------
 
 
-def assistant_message(
-    text: str, trailing_text: str = "", reasoning: str = "", requests: Iterable[ToolRequest] = ()
-) -> ModelMessage:
-    """One completion as it goes back to the model: its text, what it wrote after its calls, and the calls."""
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call and its result as the model is to be told; `arguments` is what was understood of the request's text."""
+
+    request: ToolRequest
+    result: ToolResult
+    arguments: JSONObject | None = None
+
+
+def round_messages(
+    text: str, calls: Sequence[Answered], *, trailing_text: str = "", reasoning: str = "", images: bool = False
+) -> list[ModelMessage]:
+    """One completion as it goes back to the model: its text, what it wrote after its calls, the calls, their results.
+
+    Every call is answered once, in the order given, under an id that is unique within the round; arguments are a JSON
+    object (SPEC S5). A result's images go with it for a model that sees. Empty if there is nothing to tell.
+    """
     whole = "\n\n".join(part for part in (text, trailing_text) if part.strip())
-    return ModelMessage(
-        "assistant",
-        (TextContent(whole),) if whole else (),
-        tool_calls=tuple(sendable(request) for request in requests),
-        reasoning=reasoning,
-    )
+    ids = _unique(call.request.id for call in calls)
+    requests = [replace(sendable(call), id=id) for call, id in zip(calls, ids, strict=True)]
+    if not whole and not requests:
+        return []
+    content = (TextContent(whole),) if whole else ()
+    assistant = ModelMessage("assistant", content, tool_calls=requests, reasoning=reasoning)
+    results = [
+        ModelMessage("tool", _content(call.result, images), tool_call_id=id)
+        for call, id in zip(calls, ids, strict=True)
+    ]
+    return [assistant, *results]
 
 
-def tool_messages(results: Iterable[tuple[ToolRequest, ToolResult]], *, images: bool) -> list[ModelMessage]:
-    """One message for each call, in the order given; a result's images with it for a model that sees."""
-    return [ModelMessage("tool", _content(result, images), tool_call_id=request.id) for request, result in results]
-
-
-def sendable(request: ToolRequest) -> ToolRequest:
-    """`request` with arguments that are a JSON object: endpoints refuse a history with any others (SPEC S5)."""
+def sendable(call: Answered) -> ToolRequest:
+    """The request with arguments that are a JSON object: as the model wrote them, else as they were understood."""
     try:
-        value = json.loads(request.arguments)
-    except ValueError:
+        value = json.loads(call.request.arguments)
+    except (ValueError, RecursionError):
         value = None
-    return request if isinstance(value, dict) else replace(request, arguments="{}")
+    if isinstance(value, dict):
+        return call.request
+    return replace(call.request, arguments=json.dumps(call.arguments or {}, ensure_ascii=False))
+
+
+def result_text(result: ToolResult) -> str:
+    """A result in words that the model cannot take for success if it is none."""
+    text = result.text if result.text.strip() else NO_TEXT.get(result.status, f"({result.status})")
+    if result.status in _FAILURES and not text.lower().startswith("error"):
+        return f"Error: {text}"
+    return text
+
+
+def _unique(ids: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for position, id in enumerate(ids):
+        id = id or f"call_{position}"
+        found.append(id if id not in found else f"{id}_{position}")
+    return found
 
 
 def _content(result: ToolResult, images: bool) -> tuple[Content, ...]:
-    text = TextContent(result.text or result.status.value)
+    text = TextContent(result_text(result))
     if not images:
         return (text,)
     seen = (item for item in result.artifacts if item.media_type in IMAGE_TYPES)
@@ -77,6 +120,10 @@ def message_tokens(message: ModelMessage) -> int:
 def input_budget(capabilities: Capabilities, reserved: int = 0) -> int:
     """How many tokens of messages fit beside `reserved` (tools, system prompt) and an answer."""
     return capabilities.context - min(_OUTPUT_TOKENS, capabilities.context // 4) - reserved
+
+
+def specs_tokens(specs: Iterable[ToolSpec]) -> int:
+    return sum(8 + estimate_tokens(spec.name + spec.description + json.dumps(spec.parameters)) for spec in specs)
 
 
 @dataclass(frozen=True, slots=True)

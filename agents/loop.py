@@ -6,7 +6,6 @@ Pure: it yields events and neither saves nor sends. What it is given are two pro
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import time
@@ -17,14 +16,16 @@ from typing import cast
 from uuid import UUID, uuid4
 
 from agents.context import (
-    assistant_message,
+    Answered,
     estimate_tokens,
     fit,
     input_budget,
     message_tokens,
+    round_messages,
     shortened_notice,
-    tool_messages,
+    specs_tokens,
 )
+from agents.endings import Ending, cut_off_calls, ending, is_cut, withheld
 from agents.events import (
     LoopEnded,
     LoopEvent,
@@ -38,10 +39,10 @@ from agents.events import (
     UsageReported,
 )
 from agents.limits import DEFAULT_LIMITS, NOTHING_SPENT, FailureCount, LimitReached, Limits, Spent
+from agents.own_results import CUT_OFF, NO_TOOLS, TOO_MANY, WITHHELD, unrun
 from agents.parts import (
     ArgumentsProgress,
     Completion,
-    Decision,
     Finish,
     ModelEvent,
     ModelMessage,
@@ -51,7 +52,6 @@ from agents.parts import (
     TextContent,
     TokenUsage,
     ToolRequest,
-    ToolResult,
     ToolSpec,
     ToolStatus,
 )
@@ -65,15 +65,8 @@ __all__ = ["CallCancelled", "Decided", "Limits", "OpenCall", "OpenRound", "Spent
 logger = logging.getLogger(__name__)
 
 MAX_CUT_OFF_RETRIES = 2
+TOOLS_REFUSED = "The model's endpoint did not accept tools. This answer is written without them."
 _NAMES_TOOLS = re.compile(r"\btools?\b|tool_choice|tool[ _-]?call|function[ _-]?call|\bfunctions\b", re.IGNORECASE)
-
-CUT_OFF = ToolResult(
-    ToolStatus.ERROR,
-    "not run: the call was cut off before it was complete. Make a smaller call, or split it into several.",
-)
-WITHHELD = ToolResult(ToolStatus.ERROR, "not run: the provider's content filter stopped the answer.")
-NO_TOOLS = ToolResult(ToolStatus.ERROR, "not run: no tools are available. Answer without them.")
-OVER_THE_LIMIT = ToolResult(ToolStatus.ERROR, "not run: the limit of tool calls for one turn was reached.")
 
 
 async def run_loop(
@@ -139,7 +132,7 @@ class _Loop:
         self.shortened = False
         self.cut_off_in_a_row = 0
         self.completion = Completion()
-        self.parked = False
+        self.end: LoopEnded | None = None
 
     # --- What is spent
 
@@ -174,54 +167,76 @@ class _Loop:
     # --- The steps
 
     async def events(self, open_round: OpenRound | None) -> AsyncGenerator[LoopEvent, None]:
-        if open_round is not None:
-            self.shown = True
-            self.failures = FailureCount(open_round.failures)
-            self.rounds = max(self.rounds, open_round.number)
-            async for event in self.go_on(open_round):
-                yield event
-            if self.parked:
-                yield self.ended(Outcome.PARKED)
-                return
-        else:
-            for notice in self.notices():
-                yield notice
+        steps = self.first_answer() if open_round is None else self.go_on(open_round)
         while True:
+            async with aclosing(steps):
+                async for event in steps:
+                    yield event
+            if self.end is not None:
+                yield self.end
+                return
             reached = self.limit_reached()
-            if reached is not None:
-                async for event in self.close(reached):
+            steps = self.next_round() if reached is None else self.close(reached)
+
+    async def first_answer(self) -> AsyncGenerator[LoopEvent, None]:
+        """The first round: as long as nothing was shown, an endpoint that refuses tools is asked without (T5)."""
+        for notice in self.notices():
+            yield notice
+        refused: EndpointRequestError | None = None
+        try:
+            async with aclosing(self.next_round()) as steps:
+                async for event in steps:
                     yield event
-                return
-            refused: EndpointRequestError | None = None
-            try:
-                async for event in self.complete(self.specs()):
-                    yield event
-            except EndpointRequestError as error:
-                if self.shown or not self.specs() or not _names_tools(error):
-                    raise
-                refused = error
-            if refused is not None:
-                self.tools_accepted = False
-                yield Noticed(
-                    "tools_refused",
-                    "The model's endpoint did not accept tools. This answer is written without them.",
-                    refused.detail,
-                )
-                continue
-            if not self.completion.requests:
-                for event in self.final():
-                    yield event
-                return
-            async for event in self.run_calls():
+        except EndpointRequestError as error:
+            if self.shown or not self.specs() or not _names_tools(error):
+                raise
+            refused = error
+        if refused is not None:
+            self.tools_accepted = False
+            yield Noticed("tools_refused", TOOLS_REFUSED, refused.detail)
+
+    async def go_on(self, open_round: OpenRound) -> AsyncGenerator[LoopEvent, None]:
+        """Go on with a stored round."""
+        self.shown = True
+        self.failures = FailureCount(open_round.failures)
+        self.rounds = max(self.rounds, open_round.number)
+        round = self.new_round()
+        round.resume(open_round.calls)
+        stored = Completion(open_round.text, open_round.reasoning, trailing_text=open_round.trailing_text)
+        async with aclosing(self.settle(round, stored)) as steps:
+            async for event in steps:
                 yield event
-            if self.parked:
-                yield self.ended(Outcome.PARKED)
-                return
-            stopped = self.stopped_by_finish()
-            if stopped:
-                for event in stopped:
+
+    async def next_round(self) -> AsyncGenerator[LoopEvent, None]:
+        """Ask the model; run what it asks for, or end with its answer."""
+        async with aclosing(self.complete(self.specs())) as steps:
+            async for event in steps:
+                yield event
+        if not self.completion.requests:
+            notices = self.finish(ending(self.completion))
+        else:
+            async with aclosing(self.run_calls()) as steps:
+                async for event in steps:
                     yield event
-                return
+            notices = self.after_calls()
+        for notice in notices:
+            yield notice
+
+    def after_calls(self) -> list[Noticed]:
+        """End the turn if a completion with calls must not be followed by another one."""
+        if self.end is not None:
+            return []
+        if self.completion.finish is Finish.CONTENT_FILTER:
+            return self.finish(withheld(self.completion))
+        self.cut_off_in_a_row = self.cut_off_in_a_row + 1 if is_cut(self.completion) else 0
+        if self.cut_off_in_a_row > MAX_CUT_OFF_RETRIES:
+            return self.finish(cut_off_calls())
+        return []
+
+    def finish(self, end: Ending) -> list[Noticed]:
+        """Make `end` the end of the turn; what people are told before it."""
+        self.end = self.ended(end.outcome, end.code, end.message, refusal=end.refusal)
+        return [end.notice] if end.notice else []
 
     def notices(self) -> list[Noticed]:
         if not self.tools_wanted:
@@ -268,7 +283,7 @@ class _Loop:
 
     def fit(self, specs: Sequence[ToolSpec]) -> list[Noticed]:
         """Shorten what the model is told if this turn's results have outgrown its context; tell a person once."""
-        self.specs_tokens = _specs_tokens(specs)
+        self.specs_tokens = specs_tokens(specs)
         fitted = fit(self.messages, input_budget(self.model.capabilities, self.specs_tokens))
         self.messages = fitted.messages
         if not (fitted.cut or fitted.dropped) or self.shortened:
@@ -283,52 +298,20 @@ class _Loop:
         read = self.specs_tokens + sum(message_tokens(message) for message in self.messages)
         return TokenUsage(read, sum(map(estimate_tokens, written)), estimated=True)
 
-    def final(self) -> list[LoopEvent]:
-        """How a completion without tool calls ends the turn."""
-        completion, empty = self.completion, not self.completion.text.strip()
-        match completion.finish:
-            case Finish.LENGTH:
-                notice = Noticed("empty_response", "The model reached its output limit before it wrote an answer.")
-                return [*([notice] if empty else []), self.ended(Outcome.TRUNCATED, "length")]
-            case Finish.CUT if empty:
-                return [
-                    self.ended(
-                        Outcome.FAILED, "endpoint_unavailable", "The model endpoint ended the stream without an answer."
-                    )
-                ]
-            case Finish.CUT:
-                return [
-                    Noticed("answer_cut", "The connection to the model ended before the answer was complete."),
-                    self.ended(Outcome.TRUNCATED, "cut"),
-                ]
-            case Finish.CONTENT_FILTER:
-                return self.withheld()
-        if completion.refusal:
-            return [
-                Noticed("refusal", "The model declined to answer."),
-                self.ended(Outcome.COMPLETED, refusal=True),
-            ]
-        if empty:
-            return [Noticed("empty_response", "The model gave an empty answer."), self.ended(Outcome.COMPLETED)]
-        return [self.ended(Outcome.COMPLETED)]
-
-    def withheld(self) -> list[LoopEvent]:
-        if self.completion.text.strip():
-            text = "The provider's content filter withheld the rest of the answer."
-            return [Noticed("content_filter", text), self.ended(Outcome.COMPLETED)]
-        text = "The provider's content filter withheld the answer."
-        return [Noticed("content_filter", text), self.ended(Outcome.FAILED, "content_filter", text)]
-
     async def close(self, reached: LimitReached) -> AsyncGenerator[LoopEvent, None]:
         """The closing call: the model answers from what it has, without tools."""
         sentence = reached.sentence(self.limits)
         yield Noticed("limit_reached", sentence, reached.value)
         specs = () if self.model.capabilities.drop_tools_on_close else self.specs()
-        async for event in self.complete(specs, closing=sentence):
-            yield event
-        if not self.completion.text.strip():
+        async with aclosing(self.complete(specs, closing=sentence)) as steps:
+            async for event in steps:
+                yield event
+        completion = self.completion
+        if completion.trailing_text:  # it came after a call that nobody runs any more: part of the answer
+            yield TextDelta(completion.trailing_text)
+        elif not completion.text.strip():
             yield Noticed("empty_response", "The model gave no closing answer.")
-        yield self.ended(Outcome.EXHAUSTED, reached.value, sentence)
+        self.end = self.ended(Outcome.EXHAUSTED, reached.value, sentence, refusal=completion.refusal)
 
     # --- A round of calls
 
@@ -342,16 +325,9 @@ class _Loop:
         yield RoundCompleted(self.rounds, calls, self.completion.trailing_text)
         round = self.new_round()
         round.begin(calls)
-        async for event in self.settle(round, self.completion):
-            yield event
-
-    async def go_on(self, open_round: OpenRound) -> AsyncGenerator[LoopEvent, None]:
-        """Go on with a stored round."""
-        round = self.new_round()
-        round.resume(open_round.calls)
-        stored = Completion(open_round.text, open_round.reasoning, trailing_text=open_round.trailing_text)
-        async for event in self.settle(round, stored):
-            yield event
+        async with aclosing(self.settle(round, self.completion)) as steps:
+            async for event in steps:
+                yield event
 
     def new_round(self) -> Round:
         return Round(
@@ -367,58 +343,42 @@ class _Loop:
         async with aclosing(round.events()) as events:
             async for event in events:
                 yield event
-        self.parked = round.parked
-        if self.parked:
+        if round.parked:
+            self.end = self.ended(Outcome.PARKED)
             return
-        calls = list(round.calls.values())
-        results = [(call.request, call.result) for call in calls if call.result is not None]
-        self.failures.record((call.key, call.result.status is ToolStatus.OK) for call in calls if call.result)
-        self.messages.append(
-            assistant_message(
-                completion.text, completion.trailing_text, completion.reasoning, [request for request, _ in results]
-            )
+        calls = round.finished()
+        self.failures.record((call.key, result.status is ToolStatus.OK) for call, result in calls)
+        self.messages += round_messages(
+            completion.text,
+            [Answered(call.request, result, call.arguments) for call, result in calls],
+            trailing_text=completion.trailing_text,
+            reasoning=completion.reasoning,
+            images=self.model.capabilities.images,
         )
-        self.messages.extend(tool_messages(results, images=self.model.capabilities.images))
 
     async def prepare(self, requests: Sequence[ToolRequest]) -> list[PreparedCall]:
         """Every request looked at by the toolbox, together; those that must not run are finished already."""
         async with asyncio.TaskGroup() as group:
-            looking = [group.create_task(prepare_call(self.toolbox, request)) for request in requests]
+            looking = [
+                group.create_task(prepare_call(self.toolbox, request), name=f"tool call: prepare {request.name}")
+                for request in requests
+            ]
         completion, room = self.completion, self.limits.max_calls - self.calls
         prepared = []
         for position, task in enumerate(looking):
             call = task.result()
             is_last = position == len(looking) - 1
-            cut = completion.finish in (Finish.LENGTH, Finish.CUT) and is_last
+            cut = is_last and completion.finish in (Finish.LENGTH, Finish.CUT)
             if cut or not call.request.complete:
-                call = _refuse(call, "cut off", CUT_OFF)
+                call = unrun(call, "cut off", CUT_OFF)
             elif completion.finish is Finish.CONTENT_FILTER:
-                call = _refuse(call, "content filter", WITHHELD)
+                call = unrun(call, "content filter", WITHHELD)
             elif not self.specs():
-                call = _refuse(call, "no tools are offered", NO_TOOLS)
+                call = unrun(call, "no tools are offered", NO_TOOLS)
             elif position >= room:
-                call = _refuse(call, "limit of calls", OVER_THE_LIMIT)
+                call = unrun(call, "limit of calls", TOO_MANY)
             prepared.append(call)
         return prepared
-
-    def stopped_by_finish(self) -> list[LoopEvent]:
-        """The end of the turn, if a completion with calls must not be followed by another."""
-        completion = self.completion
-        if completion.finish is Finish.CONTENT_FILTER:
-            return self.withheld()
-        cut = completion.finish in (Finish.LENGTH, Finish.CUT)
-        if not cut and all(request.complete for request in completion.requests):
-            self.cut_off_in_a_row = 0
-            return []
-        self.cut_off_in_a_row += 1
-        if self.cut_off_in_a_row <= MAX_CUT_OFF_RETRIES:
-            return []
-        text = "The model's tool call was cut off every time before it was complete. It was not run."
-        return [Noticed("call_cut_off", text), self.ended(Outcome.TRUNCATED, "call_cut_off")]
-
-
-def _refuse(call: PreparedCall, reason: str, result: ToolResult) -> PreparedCall:
-    return replace(call, decision=Decision.DENY, reason=reason, result=result)
 
 
 def _names_tools(error: EndpointError) -> bool:
@@ -432,7 +392,3 @@ def _with_hint(messages: Sequence[ModelMessage], sentence: str) -> list[ModelMes
     hint = TextContent(f"\n\n[{sentence} No more tools can be called: answer now from what you have.]")
     text, *rest = messages[-1].content
     return [*messages[:-1], replace(messages[-1], content=(text, hint, *rest))]
-
-
-def _specs_tokens(specs: Sequence[ToolSpec]) -> int:
-    return sum(estimate_tokens(spec.name + spec.description + json.dumps(spec.parameters)) + 8 for spec in specs)

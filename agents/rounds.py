@@ -13,20 +13,25 @@ from uuid import UUID
 
 from agents.events import CallAsked, CallFinished, CallProgressed, CallStarted, LoopEvent
 from agents.limits import CallKey
-from agents.parts import Decision, JSONObject, PreparedCall, ToolRequest, ToolResult, ToolStatus
+from agents.own_results import (
+    CANCELLED,
+    CANCELLED_UNSTARTED,
+    EXPIRED,
+    INTERNAL_ERROR,
+    INTERRUPTED,
+    OUT_OF_TIME,
+    OUT_OF_TIME_UNSTARTED,
+    denied,
+    denied_by_rule,
+    edited,
+    unrun,
+)
+from agents.parts import Decision, JSONObject, PreparedCall, ToolRequest, ToolResult
 from agents.toolbox import ProgressCallback, Toolbox
 
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0  # a cancelled call may use them to tell its server
-
-INTERRUPTED = ToolResult(ToolStatus.INTERRUPTED, "interrupted: it may have taken effect")
-CANCELLED = ToolResult(ToolStatus.CANCELLED, "cancelled by the user: it may have taken effect")
-CANCELLED_UNSTARTED = ToolResult(ToolStatus.CANCELLED, "cancelled by the user before it was run")
-EXPIRED = ToolResult(ToolStatus.EXPIRED, "not run: nobody allowed this call in time")
-INTERNAL_ERROR = ToolResult(ToolStatus.ERROR, "internal error: the call could not be completed")
-OUT_OF_TIME = ToolResult(ToolStatus.TIMEOUT, "stopped: the turn's time limit was reached; it may have taken effect")
-OUT_OF_TIME_UNSTARTED = ToolResult(ToolStatus.ERROR, "not run: the turn's time limit was reached")
 
 
 # --- What comes in ------------------------------------------------------------------------------------------------
@@ -94,13 +99,17 @@ class Call:
         self.state: Literal["preparing", "waiting", "ready", "running", "finished"] = "preparing"
         self.allowed = False  # by a person
         self.edited: JSONObject | None = None
-        self.result: ToolResult | None = None
+        self.result: ToolResult | None = None  # set when it is finished
         self.task: asyncio.Task[None] | None = None
         self.progress: CallProgressed | None = None  # the latest that is not yet told
 
     @property
     def key(self) -> CallKey:
         return self.prepared.key if self.prepared else (self.request.name, self.request.arguments)
+
+    @property
+    def arguments(self) -> JSONObject | None:
+        return self.prepared.arguments if self.prepared else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +226,10 @@ class Round:
             forward.cancel()
         self.parked = any(call.state == "waiting" for call in self.calls.values())
 
+    def finished(self) -> list[tuple[Call, ToolResult]]:
+        """Every call that has its result, in the model's order."""
+        return [(call, call.result) for call in self.calls.values() if call.result is not None]
+
     # --- Waiting
 
     async def _forward(self) -> None:
@@ -263,7 +276,7 @@ class Round:
         if prepared.result is not None:
             self._finish(call, prepared.result)
         elif prepared.decision is Decision.DENY:
-            self._finish(call, ToolResult(ToolStatus.DENIED, f"denied: {prepared.reason or 'not allowed'}"))
+            self._finish(call, denied_by_rule(prepared.reason))
         elif prepared.decision is Decision.ASK and not call.allowed:
             call.state = "waiting"
             self._events.append(CallAsked(call.id, prepared))
@@ -312,9 +325,9 @@ class Round:
 
     def _progress_of(self, call: Call) -> ProgressCallback:
         async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
-            told = call.progress is None
+            is_first = call.progress is None  # else one that is not yet told gives way to this one
             call.progress = CallProgressed(call.id, progress, total, message)
-            if told:
+            if is_first:
                 self._happenings.put_nowait(_Progressed(call))
 
         return report
@@ -341,7 +354,7 @@ class Round:
         if call.state == "finished":
             return
         if call.edited is not None:
-            result = replace(result, text=f"{_edited_note(call.edited)}\n\n{result.text}")
+            result = edited(result, call.edited)
         call.state, call.result = "finished", result
         self._events.append(CallFinished(call.id, result))
 
@@ -352,14 +365,4 @@ async def prepare_call(toolbox: Toolbox, request: ToolRequest) -> PreparedCall:
         return await toolbox.prepare(request)
     except Exception:  # the boundary, as in `Round._run`
         logger.exception("the toolbox raised when it prepared a call of %s", request.name)
-        return PreparedCall(request, Decision.DENY, "internal error", result=INTERNAL_ERROR)
-
-
-def denied(note: str) -> ToolResult:
-    """The result of a call that a person denied; `note` is what the person wants the model to know."""
-    text = "denied: the user did not allow this call."
-    return ToolResult(ToolStatus.DENIED, f"{text} The user's note: {note}" if note.strip() else text)
-
-
-def _edited_note(arguments: JSONObject) -> str:
-    return "(The user changed the arguments to " + json.dumps(arguments, ensure_ascii=False) + " and allowed the call.)"
+        return unrun(PreparedCall(request, Decision.DENY), "internal error", INTERNAL_ERROR)
