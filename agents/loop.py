@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -162,6 +163,8 @@ class _Loop:
         detail = error.detail if isinstance(error, EndpointError) else ""
         if detail and detail not in message:
             message = f"{message} ({detail})"
+        if isinstance(error, EndpointError) and error.retry_after:
+            message = f"{message} It can be asked again in {math.ceil(error.retry_after)} s."
         return self.ended(Outcome.FAILED, error.code, message)
 
     # --- The steps
