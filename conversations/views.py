@@ -1,0 +1,136 @@
+"""The chat's pages: the server renders the frame with a composer that takes text, scripts fill in the rest."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from csp.constants import NONCE
+from csp.decorators import csp_update
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.db.models import F
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.templatetags.static import static
+from django.utils import timezone
+from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.http import require_safe
+
+from accounts import policy
+from accounts.actors import Actor, find_actor
+from accounts.models import Membership
+from conversations.models import Conversation
+
+ATTACHMENTS_PER_MESSAGE = 10
+
+
+@require_safe
+@login_required
+def home(request: HttpRequest) -> HttpResponse:
+    """The chat of the organization that the user used last; a page that says so where there is none."""
+    assert request.user.is_authenticated
+    memberships = Membership.objects.active().filter(user_id=request.user.pk).select_related("organization")
+    last = memberships.order_by(F("last_used_at").desc(nulls_last=True), "organization__name").first()
+    if last is None:
+        return render(request, "chat/no_organization.html")
+    return redirect(f"/o/{last.organization.slug}/")
+
+
+@require_safe
+@login_required
+@ensure_csrf_cookie
+@csp_update({"script-src": [NONCE]})  # for the import map alone
+def chat(request: HttpRequest, organization: str, conversation: UUID | None = None) -> HttpResponse:
+    """A new chat, or the conversation with that id. Another owner's or another organization's is 404."""
+    assert request.user.is_authenticated
+    actor = find_actor(request.user.pk, organization)
+    if actor is None:
+        raise Http404
+    title = ""
+    if conversation is not None:
+        found = Conversation.objects.visible_to(actor).filter(pk=conversation).values_list("title", flat=True).first()
+        if found is None:
+            raise Http404
+        title = found
+    _remember(actor)
+    context = {
+        "title": title,
+        "config": _config(actor, conversation),
+        "import_map": json.dumps({"imports": _import_map()}),
+        "preloads": _preloads(),
+        "api": _first_requests(actor, conversation),
+    }
+    return render(request, "chat/chat.html", context)
+
+
+def _remember(actor: Actor) -> None:
+    """Let `/` lead back to this organization; one write, and only when it was not the last used already."""
+    mine = Membership.objects.filter(user_id=actor.user_id).order_by(F("last_used_at").desc(nulls_last=True))
+    last = mine.values_list("organization_id", "last_used_at").first()
+    if last is None or last[0] != actor.organization_id or last[1] is None:
+        mine.filter(organization_id=actor.organization_id).update(last_used_at=timezone.now())
+
+
+def _config(actor: Actor, conversation: UUID | None) -> dict[str, Any]:
+    """What the scripts are told with the page; everything else comes over the API and the socket."""
+    memberships = Membership.objects.active().filter(user_id=actor.user_id).select_related("organization")
+    organizations = [{"slug": row.organization.slug, "name": row.organization.name} for row in memberships]
+    organizations.sort(key=lambda row: row["name"].casefold())
+    return {
+        "user": {"id": str(actor.user_id), "username": actor.username, "name": actor.name or actor.username},
+        "organization": next(row for row in organizations if row["slug"] == actor.organization_slug),
+        "organizations": organizations,
+        "conversation": str(conversation) if conversation else None,
+        "admin": bool(policy.allows(actor, policy.Action.MANAGE)),
+        "csrf_cookie": settings.CSRF_COOKIE_NAME,
+        "limits": {
+            "attachment_bytes": settings.ATTACHMENT_MAX_BYTES,
+            "attachments": ATTACHMENTS_PER_MESSAGE,
+            "text_bytes": settings.SOCKET["MAX_TEXT"],
+        },
+    }
+
+
+def _first_requests(actor: Actor, conversation: UUID | None) -> list[str]:
+    """What the scripts will ask for first, so that the browser asks while it still loads them."""
+    query = f"?organization={actor.organization_slug}"
+    addresses = [f"/api/v1/agents{query}", f"/api/v1/conversations{query}"]
+    if conversation is not None:
+        addresses.append(f"/api/v1/conversations/{conversation}/messages{query}")
+    return addresses
+
+
+@cache
+def _vendored() -> dict[str, str]:
+    names: dict[str, str] = json.loads((settings.BASE_DIR / "static/vendor/importmap.json").read_text())
+    return names
+
+
+@cache
+def _modules() -> list[str]:
+    """Our modules, by name. Those that are not modules, and what is loaded when needed, are left out."""
+    names = (path.name for path in (settings.BASE_DIR / "static/js").glob("*.js"))
+    return sorted(name for name in names if name != "theme-boot.js")
+
+
+def _import_map() -> dict[str, str]:
+    """Bare names of vendored modules, and our own addresses where the storage gives files hashed names.
+
+    Modules import each other by relative address; the map leads that address to the file of this release, so one
+    changed module does not change the name of every module that imports it.
+    """
+    imports = {specifier: static(f"vendor/{name}") for specifier, name in _vendored().items()}
+    for name in _modules():
+        plain, served = f"{settings.STATIC_URL}js/{name}", static(f"js/{name}")
+        if plain != served:
+            imports[plain] = served
+    return imports
+
+
+def _preloads() -> list[str]:
+    """Every module that the page needs, so that they load side by side and not one import after the other."""
+    vendored = [static(f"vendor/{name}") for specifier, name in _vendored().items() if "highlight" not in specifier]
+    return [static(f"js/{name}") for name in _modules()] + vendored
