@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from agents.context import Answered, fit, input_budget, round_messages, shortened_notice
+from agents.context import IMAGE_TYPES, Answered, fit, input_budget, round_messages, shortened_notice
 from agents.events import Noticed
 from agents.limits import CallKey, FailureCount
 from agents.own_results import INTERRUPTED
@@ -49,7 +49,7 @@ class AttachedFile:
 
     @property
     def is_image(self) -> bool:
-        return self.content_type.startswith("image/")
+        return self.content_type in IMAGE_TYPES
 
 
 @dataclass(frozen=True, slots=True)

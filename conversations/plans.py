@@ -13,8 +13,10 @@ from accounts.actors import Actor, find_actor
 from agents.models import Agent
 from agents.providers.settings import ModelSettings, settings_of
 from chatui.errors import NotFoundError
-from conversations.models import Attachment, Message, ToolCall, Turn
-from conversations.representations import attachments_for, calls_for
+from conversations.attached import attached_files
+from conversations.history import AttachedFile
+from conversations.models import Message, ToolCall, Turn
+from conversations.representations import calls_for
 from conversations.turns import usable_agent
 
 PATH_LIMIT = 400  # messages from the leaf upwards; older ones would not fit any context
@@ -30,7 +32,7 @@ class TurnPlan:
     model: ModelSettings
     path: Sequence[Message]
     calls: Mapping[UUID, Sequence[ToolCall]]
-    attachments: Mapping[str, Attachment]
+    attachments: Mapping[str, AttachedFile]
 
 
 def load(turn_id: UUID) -> TurnPlan:
@@ -53,14 +55,15 @@ def load(turn_id: UUID) -> TurnPlan:
         raise NotFoundError(public_message="The model endpoint of this agent is switched off.")
     path = path_to(turn.message_id)
     assistants = [message for message in path if message.role == Message.Role.ASSISTANT]
+    calls = calls_for(assistants)
     return TurnPlan(
         turn=turn,
         actor=replace(actor, present=turn.present),
         agent=agent,
         model=_with_parameters(settings_of(agent.model, agent), turn.options.get("parameters") or {}),
         path=path,
-        calls=calls_for(assistants),
-        attachments=attachments_for(path),
+        calls=calls,
+        attachments=attached_files(path, calls),
     )
 
 
