@@ -1,0 +1,180 @@
+"""Chat models at OpenAI-compatible endpoints: the request, its retries, and the events of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import random
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from agents.parts import Completion, ModelEvent, ModelMessage, ToolSpec
+from agents.providers import failures
+from agents.providers.assembler import Assembler, StreamError
+from agents.providers.chat_model import (
+    Capabilities,
+    EndpointError,
+    EndpointUnavailableError,
+    EndpointUnreachableError,
+)
+from agents.providers.dialects import request_body
+from agents.providers.settings import ModelSettings
+from agents.providers.sse import DONE, MALFORMED
+from agents.providers.usage import estimate_usage
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from agents.providers.exchange import Exchange
+
+MAX_RETRY_AFTER = 30.0  # seconds; an endpoint that asks for more is not retried, the person is told
+BACKOFF_SECONDS = 0.5
+_RETRIED = frozenset({408, 409, 429})
+_BUSY_READ = 4096  # bytes; after a read this large the loop is given back
+# Models that send only the closing tag of their reasoning, learnt from their first answer in this process.
+_begin_inside: set[tuple[str, str]] = set()
+
+
+async def preload() -> None:
+    """Import the `openai` package in a thread: it takes a second that the first chat need not wait for."""
+    await _module("exchange")
+
+
+async def aclose_clients() -> None:
+    """Close the HTTP clients that this event loop has open."""
+    if "agents.providers.clients" in sys.modules:
+        await (await _module("clients")).aclose()
+
+
+async def _module(name: str) -> ModuleType:
+    path = f"agents.providers.{name}"
+    if path not in sys.modules:
+        return await asyncio.to_thread(importlib.import_module, path)
+    return importlib.import_module(path)
+
+
+class OpenAIChatModel:
+    """A `ChatModel` over the Chat Completions API (SPEC S1–S5)."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+
+    @property
+    def name(self) -> str:
+        return self.settings.title or self.settings.model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.settings.capabilities
+
+    async def stream(
+        self,
+        messages: Sequence[ModelMessage],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        tool_choice: Literal["auto", "none"] = "auto",
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """See `ChatModel.stream`. Retried only before the first chunk, and only where that can help."""
+        body = request_body(self.settings, messages, tools, tool_choice=tool_choice)
+        callable_names = [tool.name for tool in tools] if tool_choice == "auto" and "tools" in body else []
+        payload = orjson.dumps(body)
+        for attempt in range(self.settings.retries + 1):
+            run = _Attempt(self.settings, callable_names, messages)
+            try:
+                async with aclosing(run.events(payload)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except EndpointError as error:
+                if run.started or attempt == self.settings.retries or not _may_retry(error):
+                    raise
+                await asyncio.sleep(_delay(error, attempt))
+
+
+def _may_retry(error: EndpointError) -> bool:
+    if (error.retry_after or 0) > MAX_RETRY_AFTER:
+        return False
+    if error.http_status is None:  # no answer: no connection, or one that broke
+        return isinstance(error, EndpointUnreachableError | EndpointUnavailableError)
+    return error.http_status in _RETRIED or error.http_status >= 500
+
+
+def _delay(error: EndpointError, attempt: int) -> float:
+    if error.retry_after is not None:
+        return error.retry_after
+    return float(BACKOFF_SECONDS * 2**attempt * (1 - 0.25 * random.random()))
+
+
+class _Attempt:
+    """One request; `started` is True from the first chunk on."""
+
+    def __init__(self, settings: ModelSettings, names: Sequence[str], messages: Sequence[ModelMessage]) -> None:
+        self._settings, self._messages = settings, messages
+        self._key = (settings.base_url, settings.model)
+        self._inside = self._key in _begin_inside
+        self._assembler = Assembler(names, inside=self._inside)
+        self._done = False
+        self.started = False
+
+    async def events(self, payload: bytes) -> AsyncGenerator[ModelEvent, None]:
+        deadline = asyncio.get_running_loop().time() + self._settings.first_token_timeout
+        exchange = await _module("exchange")
+        async with exchange.opened(self._settings, payload, deadline) as answer:
+            try:
+                async with aclosing(self._relay(answer)) as events:
+                    async for event in events:
+                        yield event
+            except (StreamError, EndpointError) as error:
+                # Whole before it broke: only what follows the answer is missing.
+                if isinstance(error, StreamError) or self._assembler.finish_reason is None:
+                    for event in self._assembler.abandon():
+                        yield event
+                    if isinstance(error, StreamError):
+                        raise failures.stream_error(error, answer.secrets) from None
+                    raise
+        for event in self._ended():
+            yield event
+
+    async def _relay(self, answer: Exchange) -> AsyncGenerator[ModelEvent, None]:
+        size = 0
+        while not self._done and (found := await answer.read()) is not None:
+            for document in found:
+                self._take(document)
+            for event in self._assembler.drain():
+                yield event
+            answer.ending = self._assembler.finish_reason is not None
+            if answer.size - size > _BUSY_READ:
+                await asyncio.sleep(0)  # a fast endpoint never lets a read wait, and others must have their turn
+            size = answer.size
+        if self._done:
+            await answer.drain()
+
+    def _take(self, document: Any) -> None:
+        if document is DONE:
+            self._done = True
+        elif document is MALFORMED:
+            raise StreamError("A part of the answer is not valid JSON.")
+        elif not self._done:
+            self.started = True
+            self._assembler.feed(document)
+
+    def _ended(self) -> list[ModelEvent]:
+        assembler = self._assembler
+        if not assembler.answered:
+            raise EndpointUnavailableError("no choice in the answer", detail="It ended without an answer.")
+        events, completion = assembler.finish(done=self._done)
+        if assembler.lone_close:
+            _begin_inside.add(self._key)
+        elif self._inside and not assembler.closed:
+            _begin_inside.discard(self._key)
+        return [*events, self._with_usage(completion)]
+
+    def _with_usage(self, completion: Completion) -> Completion:
+        if completion.usage is not None:
+            return completion
+        return replace(completion, usage=estimate_usage(self._messages, completion))
