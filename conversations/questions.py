@@ -12,7 +12,7 @@ from accounts import policy
 from accounts.actors import Actor
 from chatui.errors import ChatUIError, NotFoundError
 from chatui.text import clean
-from conversations import turns
+from conversations import transitions
 from conversations.models import Question, ToolCall, Turn
 
 
@@ -70,7 +70,7 @@ def decide(actor: Actor, call_id: UUID, *, allow: bool, note: str = "") -> Answe
         ToolCall.objects.filter(pk=call_id, status=ToolCall.Status.WAITING).update(
             status=ToolCall.Status.PENDING, decided_by_id=actor.user_id
         )
-        resumed = turns.resume(turn.pk)
+        resumed = transitions.resume(turn.pk)
     return Answered(turn.pk, call_id, question.pk, allow, answer["note"], resumed)
 
 
@@ -92,7 +92,7 @@ def expire() -> list[UUID]:
                 status=ToolCall.Status.EXPIRED,
                 result_text="Nobody decided in time. The call was not made.",
             )
-            if turns.resume(question.turn_id):
+            if transitions.resume(question.turn_id):
                 resumed.append(question.turn_id)
     return resumed
 

@@ -17,7 +17,7 @@ from agents.parts import Decision, PreparedCall, ToolResult
 from chatui.text import clean, clean_json
 from conversations.models import Attachment, Message, Question, ToolCall, Turn
 from conversations.representations import attachment_json, shortened_content
-from conversations.turns import Progress
+from conversations.transitions import Progress
 
 
 @dataclass(frozen=True, slots=True)

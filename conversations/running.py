@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -21,17 +21,18 @@ from agents.providers.openai_chat import OpenAIChatModel
 from agents.toolbox import MCPToolbox, open_toolbox
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from conversations import hints, history, plans, rounds, turns, wire
+from conversations import hints, history, plans, rounds, transitions, wire
+from conversations.coalescing import Coalescer
 from conversations.drafts import Draft
 from conversations.feed import TurnFeed
 from conversations.models import Message, Question, Turn
 from conversations.plans import TurnPlan
-from conversations.turns import Progress
+from conversations.transitions import Progress
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 YIELD_EVERY = 0.005  # seconds of a burst after which other turns get the loop
-DELTA_LIMIT = 48 * 1024  # characters of one delta frame
 CONNECTING_AFTER = 0.25  # seconds after which a person is told that servers are being connected
 
 
@@ -46,6 +47,7 @@ class TurnTask:
         self.turn_id, self._process, self._feed, self._started = turn_id, process, feed, started
         self.decisions: asyncio.Queue[Decided | CallCancelled] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
+        self._out = Coalescer(turn_id, feed, settings.TURN["COALESCE_SECONDS"])
         self._plan: TurnPlan | None = None
         self._draft = Draft()
         self._ending = Message.Status.INTERRUPTED
@@ -55,10 +57,6 @@ class TurnTask:
         self._asked: dict[UUID, rounds.StoredQuestion] = {}
         self._began = self._loop.time()
         self._spent_before = 0.0
-        self._pending: list[str] = []
-        self._pending_kind = ""
-        self._flushed_at = 0.0
-        self._flush_timer: asyncio.TimerHandle | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._checkpointing: asyncio.Task[None] | None = None
         if started is not None:
@@ -109,26 +107,26 @@ class TurnTask:
         """Drive the loop to its end; None when the turn is parked or no longer ours."""
         while True:
             self.decisions = asyncio.Queue()  # what was answered before the plan is loaded is in its rows
-            if not await in_rows(turns.claim, self.turn_id, self._process):
+            if not await in_rows(transitions.claim, self.turn_id, self._process):
                 return None
             ended = await self._once()
             if ended.outcome is not events.Outcome.PARKED:
                 status = Message.Status(ended.outcome.value)
                 error = self._error(ended.code, ended.message) if status is Message.Status.FAILED else None
                 return status, error
-            self._flush()
+            self._out.flush()
             await self._settle_checkpoint()
             seq = (self._feed.last_seq(self.turn_id) or 0) + 1
-            if await in_rows(turns.park, self.turn_id, self._process, self._progress(seq)):
+            if await in_rows(transitions.park, self.turn_id, self._process, self._progress(seq)):
                 await self._announce_waiting()
                 return None
-            if await in_rows(turns.stop_was_requested, self.turn_id):
+            if await in_rows(transitions.stop_was_requested, self.turn_id):
                 return Message.Status.STOPPED, None
 
     async def _once(self) -> events.LoopEnded:
         """Load the plan, open the toolbox, and run the loop until it ends or parks."""
         if self._started is None and self._plan is None:
-            self._feed.open(self.turn_id, await in_rows(turns.last_seq, self.turn_id))
+            self._feed.open(self.turn_id, await in_rows(transitions.last_seq, self.turn_id))
             self._feed.publish(self.turn_id, wire.TurnResumed())
         plan = self._plan = await in_rows(plans.load, self.turn_id)
         turn = plan.turn
@@ -184,7 +182,7 @@ class TurnTask:
         try:
             done, _ = await asyncio.wait({opening}, timeout=CONNECTING_AFTER)
             if not done:
-                self._publish(wire.Status(code="connecting", label="Connecting to tools"))
+                self._out.publish(wire.Status(code="connecting", label="Connecting to tools"))
             return await opening
         except asyncio.CancelledError:
             opening.cancel()
@@ -238,24 +236,26 @@ class TurnTask:
         match event:
             case events.TextDelta(text=text):
                 self._draft.add_text(text, self._round)
-                self._delta("text", text)
+                self._out.text(text)
+                self._checkpoint_later()
             case events.ReasoningDelta(text=text):
                 self._draft.add_reasoning(text, self._round)
-                self._delta("reasoning", text)
+                self._out.reasoning(text)
+                self._checkpoint_later()
             case events.RoundCompleted():
                 await self._store_round(event)
             case events.CallStarted(call_id=call_id, call=call):
                 await in_rows(rounds.start_call, call_id, call.arguments)
-                self._publish(_call_started(call_id, call))
-                self._publish(wire.Status(code="calling", label=f"Using {call.title or call.tool}"))
+                self._out.publish(_call_started(call_id, call))
+                self._out.publish(wire.Status(code="calling", label=f"Using {call.title or call.tool}"))
             case events.CallAsked(call_id=call_id, call=call):
                 await self._ask(call_id, call)
             case events.CallProgressed(call_id=call_id, progress=progress, total=total, message=message):
-                self._publish(wire.CallProgress(call_id=call_id, progress=progress, total=total, message=message))
+                self._out.publish(wire.CallProgress(call_id=call_id, progress=progress, total=total, message=message))
             case events.CallFinished(call_id=call_id, result=result):
                 await self._finish_call(call_id, result)
             case events.StatusChanged(code=code, label=label):
-                self._publish(wire.Status(code=code, label=label))
+                self._out.publish(wire.Status(code=code, label=label))
             case events.Noticed(code=code, message=message, detail=detail):
                 self._notice(code, message, detail)
             case events.UsageReported(usage=usage):
@@ -265,14 +265,14 @@ class TurnTask:
 
     async def _store_round(self, event: events.RoundCompleted) -> None:
         assert self._plan is not None
-        self._flush()
+        self._out.flush()
         for call_id, _call in event.calls:
             self._draft.add_call(call_id, event.round)
         if event.trailing_text:
             self._draft.add_trailing(event.trailing_text, event.round)
         await self._settle_checkpoint()
         stored = await in_rows(
-            rounds.store_round, self._plan.turn, event.round, event.calls, self._progress(self._last_seq())
+            rounds.store_round, self._plan.turn, event.round, event.calls, self._progress(self._out.last_seq)
         )
         self._asked.update(stored)
         self._round = event.round + 1
@@ -282,7 +282,7 @@ class TurnTask:
         question = self._asked.get(call_id)
         if question is None:
             question = self._asked[call_id] = await in_rows(rounds.ask, self._plan.turn, call_id, call)
-        self._publish(
+        self._out.publish(
             wire.CallApproval(
                 call_id=call_id,
                 question_id=question.id,
@@ -305,7 +305,7 @@ class TurnTask:
         assert self._plan is not None
         stored = await in_rows(rounds.finish_call, self._plan.turn, call_id, result)
         self._asked.pop(call_id, None)
-        self._publish(
+        self._out.publish(
             wire.CallFinished(
                 call_id=call_id,
                 status=result.status.value,
@@ -317,9 +317,9 @@ class TurnTask:
         )
 
     def _notice(self, code: str, message: str, detail: str = "") -> None:
-        self._flush()
+        self._out.flush()
         self._draft.add_notice(code, message, detail)
-        self._publish(wire.Notice(code=code, message=message, detail=detail))
+        self._out.publish(wire.Notice(code=code, message=message, detail=detail))
 
     def _add_usage(self, usage: TokenUsage) -> None:
         assert self._plan is not None
@@ -332,45 +332,11 @@ class TurnTask:
             spent = usage.input_tokens * float(model.input_price) + usage.output_tokens * float(model.output_price)
             cost = round((cost or 0.0) + spent / 1_000_000, 8)
         total["cost"] = cost
-        self._publish(wire.Usage(**{key: total[key] for key in ("input_tokens", "output_tokens", "cost", "estimated")}))
+        self._out.publish(
+            wire.Usage(**{key: total[key] for key in ("input_tokens", "output_tokens", "cost", "estimated")})
+        )
 
-    # --- Frames ---
-
-    def _publish(self, frame: wire.TurnFrame) -> None:
-        self._flush()
-        self._feed.publish(self.turn_id, frame)
-
-    def _delta(self, kind: str, text: str) -> None:
-        if kind != self._pending_kind:
-            self._flush()
-            self._pending_kind = kind
-        self._pending.append(text)
-        now = self._loop.time()
-        due = self._flushed_at + settings.TURN["COALESCE_SECONDS"]
-        if now >= due:
-            self._flush()
-        elif self._flush_timer is None:
-            self._flush_timer = self._loop.call_at(due, self._flush)
-        if self._checkpoint_timer is None:
-            self._checkpoint_timer = self._loop.call_later(
-                settings.TURN["CHECKPOINT_SECONDS"], self._checkpoint_in_background
-            )
-
-    def _flush(self) -> None:
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
-        if not self._pending:
-            return
-        text = "".join(self._pending)
-        self._pending = []
-        self._flushed_at = self._loop.time()
-        frame = wire.TextDelta if self._pending_kind == "text" else wire.ReasoningDelta
-        for start in range(0, len(text), DELTA_LIMIT):
-            self._feed.publish(self.turn_id, frame(text=text[start : start + DELTA_LIMIT]))
-
-    def _last_seq(self) -> int:
-        return self._feed.last_seq(self.turn_id) or 0
+    # --- Waiting and rows ---
 
     async def _announce_waiting(self) -> None:
         assert self._plan is not None
@@ -381,24 +347,28 @@ class TurnTask:
             conversation.owner_id, hints.turn_changed(self.turn_id, conversation.pk, Message.Status.WAITING)
         )
 
-    # --- Rows ---
-
     def _progress(self, seq: int) -> Progress:
         running = self._spent_before + self._loop.time() - self._began
         return Progress(self._draft.parts(), seq, dict(self._usage), running, self._model_name)
 
+    def _checkpoint_later(self) -> None:
+        if self._checkpoint_timer is None:
+            self._checkpoint_timer = self._loop.call_later(
+                settings.TURN["CHECKPOINT_SECONDS"], self._checkpoint_in_background
+            )
+
     def _checkpoint_in_background(self) -> None:
         self._checkpoint_timer = None
         if self._checkpointing is None or self._checkpointing.done():
-            self._flush()
-            progress = self._progress(self._last_seq())
+            self._out.flush()
+            progress = self._progress(self._out.last_seq)
             self._checkpointing = self._loop.create_task(
                 self._checkpoint(progress), name=f"turn-{self.turn_id}-checkpoint"
             )
 
     async def _checkpoint(self, progress: Progress) -> None:
         try:
-            await in_rows(turns.checkpoint, self.turn_id, self._process, progress)
+            await in_rows(transitions.checkpoint, self.turn_id, self._process, progress)
         except Exception:  # the next checkpoint, or the end, stores it all
             logger.exception("A checkpoint of turn %s failed", self.turn_id)
 
@@ -415,12 +385,12 @@ class TurnTask:
 
     async def _finish(self, status: Message.Status, error: dict[str, Any] | None) -> None:
         """Commit, then announce."""
-        self._flush()
+        self._out.flush()
         await self._settle_checkpoint()
         if self._feed.last_seq(self.turn_id) is None:
-            self._feed.open(self.turn_id, await in_rows(turns.last_seq, self.turn_id))
-        progress = self._progress(self._last_seq() + 1) if self._plan is not None else None
-        ended = await _persistently(lambda: in_rows(turns.end, self.turn_id, status, progress, error=error))
+            self._feed.open(self.turn_id, await in_rows(transitions.last_seq, self.turn_id))
+        progress = self._progress(self._out.last_seq + 1) if self._plan is not None else None
+        ended = await _persistently(lambda: in_rows(transitions.end, self.turn_id, status, progress, error=error))
         if ended is not None:
             self._feed.publish(
                 self.turn_id, wire.TurnFinished(outcome=ended.outcome, message=ended.message, error=ended.error)
@@ -432,7 +402,9 @@ class TurnTask:
             await hints.tell_user(conversation.owner_id, changed)
 
 
-async def _persistently(step: Callable[[], Awaitable[turns.Ended | None]], attempts: int = 5) -> turns.Ended | None:
+async def _persistently(
+    step: Callable[[], Awaitable[transitions.Ended | None]], attempts: int = 5
+) -> transitions.Ended | None:
     """The end of a turn must reach the database: a connection that broke is tried again."""
     for attempt in range(attempts):
         try:
@@ -442,7 +414,7 @@ async def _persistently(step: Callable[[], Awaitable[turns.Ended | None]], attem
                 raise
             logger.exception("The end of a turn could not be stored; trying again")
             await asyncio.sleep(0.2 * 2**attempt)
-    return None
+    raise AssertionError("unreachable")
 
 
 def _call_started(call_id: UUID, call: PreparedCall) -> wire.CallStarted:

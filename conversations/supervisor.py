@@ -15,7 +15,7 @@ from django.conf import settings
 from agents.loop import CallCancelled, Decided
 from chatui.errors import DrainingError
 from chatui.rows import in_rows
-from conversations import feed, hints, questions, turns, wire
+from conversations import feed, hints, questions, transitions, wire
 from conversations.models import Message
 from conversations.questions import Answered
 from conversations.running import TurnTask
@@ -119,7 +119,7 @@ class Supervisor:
     async def beat(self) -> None:
         """One heartbeat: mark our turns alive, stop those that were asked to stop, carry answers given elsewhere."""
         ids = list(self._running)
-        for turn_id in await in_rows(turns.heartbeat, self.process, ids):
+        for turn_id in await in_rows(transitions.heartbeat, self.process, ids):
             self.stop(turn_id)
         for turn_id in ids:
             running = self._running.get(turn_id)
@@ -129,7 +129,7 @@ class Supervisor:
 
     async def reap(self, *, everything: bool = False) -> None:
         """End the turns of dead processes as interrupted, and tell their owners."""
-        ended = await in_rows(turns.reap, everything=everything, keep=list(self._running))
+        ended = await in_rows(transitions.reap, everything=everything, keep=list(self._running))
         for turn_id, conversation_id, owner_id, end in ended:
             frame = wire.TurnFinished(outcome=end.outcome, message=end.message, error=end.error)
             announce_end(turn_id, frame)

@@ -1,25 +1,23 @@
-"""The only writer of turns: begin, checkpoint, park, resume, stop, end; every transition names the status it leaves."""
+"""Turns as people begin, see and stop them; `transitions` holds what happens in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts import policy
 from accounts.actors import Actor
 from agents.models import Agent
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
-from conversations import titles
-from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
-from conversations.representations import one_message_json
+from conversations import titles, transitions
+from conversations.models import Attachment, Conversation, Message, Turn
 
 Part = dict[str, Any]
 
@@ -323,147 +321,7 @@ def _check_selection(agent: Agent, new: NewTurn) -> None:
             raise NotOfferedError(public_message=f"This agent has no server “{unknown[0][:80]}”.")
 
 
-# --- While it runs ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a checkpoint stores: the parts so far and the number of the last frame that they include."""
-
-    parts: Sequence[Part]
-    seq: int
-    usage: Mapping[str, Any]
-    running_seconds: float
-    model: str = ""
-
-
-def claim(turn_id: UUID, process: str) -> bool:
-    """Make `process` the owner of a running turn; False if it is not running (any more)."""
-    return bool(
-        Turn.objects.filter(pk=turn_id, status=Turn.Status.RUNNING).update(process=process, heartbeat_at=timezone.now())
-    )
-
-
-def checkpoint(turn_id: UUID, process: str, progress: Progress) -> bool:
-    """Store what was shown so far; False if the turn is no longer this process's to write."""
-    with transaction.atomic():
-        updated = Turn.objects.filter(pk=turn_id, status=Turn.Status.RUNNING, process=process).update(
-            last_seq=progress.seq, usage=dict(progress.usage), running_seconds=progress.running_seconds
-        )
-        if not updated:
-            return False
-        _store_message(turn_id, progress)
-    return True
-
-
-def _store_message(turn_id: UUID, progress: Progress, **more: Any) -> None:
-    fields: dict[str, Any] = {"parts": list(progress.parts), "seq": progress.seq, **more}
-    if progress.model:
-        fields["model"] = progress.model[:200]
-    Message.objects.filter(turns=turn_id).update(**fields)
-
-
-def park(turn_id: UUID, process: str, progress: Progress) -> bool:
-    """RUNNING → WAITING. False when an answer came meanwhile (go on instead) or the turn is not ours any more."""
-    with transaction.atomic():
-        turn = Turn.objects.select_for_update().filter(pk=turn_id, status=Turn.Status.RUNNING, process=process).first()
-        if turn is None or turn.stop_requested_at is not None:
-            return False
-        answered = ToolCall.objects.filter(turn=turn, status=ToolCall.Status.PENDING)
-        if answered.exists():
-            return False
-        turn.status, turn.process, turn.last_seq = Turn.Status.WAITING, "", progress.seq
-        turn.usage, turn.running_seconds = dict(progress.usage), progress.running_seconds
-        turn.save(update_fields=["status", "process", "last_seq", "usage", "running_seconds"])
-        _store_message(turn_id, progress, status=Message.Status.WAITING)
-    return True
-
-
-def last_seq(turn_id: UUID) -> int:
-    """The number of the last frame that the database knows of."""
-    return Turn.objects.filter(pk=turn_id).values_list("last_seq", flat=True).first() or 0
-
-
-def stop_was_requested(turn_id: UUID) -> bool:
-    return Turn.objects.filter(pk=turn_id, stop_requested_at__isnull=False).exists()
-
-
-def resume(turn_id: UUID) -> bool:
-    """WAITING → RUNNING; whoever gets True starts the task."""
-    updated = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING).update(
-        status=Turn.Status.RUNNING, heartbeat_at=timezone.now()
-    )
-    if updated:
-        Message.objects.filter(turns=turn_id).update(status=Message.Status.RUNNING)
-    return bool(updated)
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a turn, for the frame that announces it."""
-
-    outcome: str
-    message: dict[str, Any]
-    error: dict[str, Any] | None
-
-
-def end(
-    turn_id: UUID,
-    outcome: Message.Status,
-    progress: Progress | None,
-    *,
-    error: Mapping[str, Any] | None = None,
-    leaving: Message.Status = Message.Status.RUNNING,
-    process: str | None = None,
-) -> Ended | None:
-    """Leave `leaving` for `outcome`, once: None if another hand was first. Open calls and questions are closed.
-
-    Without `progress` (a stopper, the reaper) what was checkpointed stays.
-    """
-    with transaction.atomic():
-        owned = Q(pk=turn_id, status=leaving) & (Q(process=process) if process is not None else Q())
-        fields: dict[str, Any] = {"status": outcome, "ended_at": timezone.now()}
-        if progress is not None:
-            fields |= {
-                "last_seq": progress.seq,
-                "usage": dict(progress.usage),
-                "running_seconds": progress.running_seconds,
-            }
-        else:
-            fields["last_seq"] = F("last_seq") + 1
-        if not Turn.objects.filter(owned).update(**fields):
-            return None
-        _close_calls(turn_id, outcome)
-        message = Message.objects.select_related("conversation").get(turns=turn_id)
-        message.status, message.error = outcome, dict(error) if error else None
-        if progress is not None:
-            message.parts, message.seq = list(progress.parts), progress.seq
-            message.usage = dict(progress.usage) or None
-            message.model = progress.model[:200] or message.model
-        message.search_text = "\n".join(
-            part["text"] for part in message.parts if part["type"] == "text" and part.get("kind") != "trailing"
-        )
-        message.save(update_fields=["status", "error", "parts", "seq", "usage", "model", "search_text"])
-        Conversation.objects.as_system().filter(pk=message.conversation_id).update(active_at=timezone.now())
-        return Ended(outcome.value, one_message_json(message), dict(error) if error else None)
-
-
-def _close_calls(turn_id: UUID, outcome: Message.Status) -> None:
-    open_calls = ToolCall.objects.filter(turn=turn_id, status__in=ToolCall.OPEN)
-    if outcome is Message.Status.STOPPED:
-        open_calls.filter(status=ToolCall.Status.RUNNING).update(
-            status=ToolCall.Status.CANCELLED, result_text="Cancelled by the user. It may have taken effect."
-        )
-        open_calls.update(status=ToolCall.Status.CANCELLED, result_text="Cancelled by the user before it ran.")
-    else:
-        open_calls.filter(status=ToolCall.Status.RUNNING).update(
-            status=ToolCall.Status.INTERRUPTED, result_text="Interrupted: it may have taken effect."
-        )
-        open_calls.update(status=ToolCall.Status.INTERRUPTED, result_text="Interrupted before it ran.")
-    Question.objects.as_system().filter(turn=turn_id, state=Question.State.OPEN).update(state=Question.State.VOID)
-
-
-# --- Stopping, heartbeat, reaping ---------------------------------------------------------------------------------
+# --- Looking and stopping -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +330,7 @@ class Stop:
 
     turn_id: UUID
     conversation_id: UUID
-    ended: Ended | None
+    ended: transitions.Ended | None
 
 
 def visible_turn(actor: Actor, turn_id: UUID) -> Turn:
@@ -495,42 +353,10 @@ def request_stop(actor: Actor, turn_id: UUID) -> Stop:
     Turn.objects.filter(pk=turn.pk, status__in=Turn.OPEN, stop_requested_at=None).update(
         stop_requested_at=timezone.now()
     )
-    ended = end(turn.pk, Message.Status.STOPPED, None, leaving=Message.Status.WAITING)
-    if ended is None and turn.heartbeat_at is not None and turn.heartbeat_at < stale_before():
-        ended = end(turn.pk, Message.Status.STOPPED, None)
+    ended = transitions.end(turn.pk, Message.Status.STOPPED, None, leaving=Message.Status.WAITING)
+    if ended is None and turn.heartbeat_at is not None and turn.heartbeat_at < transitions.stale_before():
+        ended = transitions.end(turn.pk, Message.Status.STOPPED, None)
     return Stop(turn.pk, turn.conversation_id, ended)
-
-
-def stale_before() -> Any:
-    return timezone.now() - timedelta(seconds=settings.TURN["STALE_SECONDS"])
-
-
-def heartbeat(process: str, turn_ids: Iterable[UUID]) -> set[UUID]:
-    """Say that this process still runs these turns; returns those that were asked to stop."""
-    ids = list(turn_ids)
-    if not ids:
-        return set()
-    mine = Turn.objects.filter(pk__in=ids, process=process, status=Turn.Status.RUNNING)
-    mine.update(heartbeat_at=timezone.now())
-    return set(mine.filter(stop_requested_at__isnull=False).values_list("pk", flat=True))
-
-
-def reap(*, everything: bool = False, keep: Iterable[UUID] = ()) -> list[tuple[UUID, UUID, UUID, Ended]]:
-    """End RUNNING turns whose owner is gone; what was checkpointed stays and *Continue* is offered.
-
-    `everything` is for the start of the only process there is. Returns (turn, conversation, owner, end) of each.
-    """
-    running = Turn.objects.filter(status=Turn.Status.RUNNING).exclude(pk__in=list(keep))
-    if not everything:
-        running = running.filter(heartbeat_at__lt=stale_before())
-    reaped = []
-    for turn in running.select_related("conversation"):
-        outcome = Message.Status.STOPPED if turn.stop_requested_at else Message.Status.INTERRUPTED
-        error = {"code": "interrupted", "message": "The server was restarted while this answer was being written."}
-        ended = end(turn.pk, outcome, None, error=None if turn.stop_requested_at else error)
-        if ended is not None:
-            reaped.append((turn.pk, turn.conversation_id, turn.conversation.owner_id, ended))
-    return reaped
 
 
 def open_turns(actor: Actor) -> list[Turn]:

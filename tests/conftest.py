@@ -34,7 +34,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
             async with asyncio.timeout(seconds):
                 return await function(*args, **kwargs)
 
-        bounded._has_deadline = True  # type: ignore[attr-defined]
+        bounded._has_deadline = True  # type: ignore[attr-defined]  # a mark on our own function
         pyfuncitem.obj = bounded
     return (yield)
 

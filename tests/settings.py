@@ -56,10 +56,10 @@ SQLITE = os.environ.get("TEST_DATABASE") == "sqlite"
 os.environ["DATABASE_URL"] = f"sqlite:///{_directory / 'chatui.sqlite3'}" if SQLITE else _postgresql()
 TEST_REDIS_URL = _redis()
 
-from chatui.settings import *  # noqa: E402, F403
-from chatui.settings import DATABASES  # noqa: E402
+from chatui.settings import *  # noqa: E402, F403  # the environment is set above, and everything is inherited
+from chatui.settings import DATABASES, STORAGES  # noqa: E402  # as above
 
 if SQLITE:  # a file: in-memory databases are not shared between threads
     DATABASES["default"]["TEST"] = {"NAME": str(_directory / "test.sqlite3")}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}  # noqa: F405
+STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}

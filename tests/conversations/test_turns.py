@@ -11,9 +11,10 @@ from accounts.actors import Actor
 from accounts.models import Membership, Role, User
 from agents.models import Agent, AgentGrant
 from chatui.errors import InvalidRequestError, NotFoundError, PermissionDeniedError, TooLargeError
-from conversations import questions, turns
+from conversations import questions, transitions, turns
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
-from conversations.turns import NewTurn, Progress
+from conversations.transitions import Progress
+from conversations.turns import NewTurn
 
 Status = Message.Status
 
@@ -28,7 +29,7 @@ def progress(text: str = "par", seq: int = 3) -> Progress:
 
 
 def finish(turn_id: UUID, status: Status = Status.COMPLETED) -> None:
-    assert turns.end(turn_id, status, progress("done", 4)) is not None
+    assert transitions.end(turn_id, status, progress("done", 4)) is not None
 
 
 @pytest.fixture
@@ -213,27 +214,27 @@ def test_a_complete_answer_is_not_continued(owner: Actor) -> None:
 
 def test_a_turn_ends_once_and_its_first_end_stays(owner: Actor) -> None:
     begun = begin(owner)
-    assert turns.end(begun.turn_id, Status.STOPPED, progress("kept")) is not None
-    assert turns.end(begun.turn_id, Status.COMPLETED, progress("lost")) is None
+    assert transitions.end(begun.turn_id, Status.STOPPED, progress("kept")) is not None
+    assert transitions.end(begun.turn_id, Status.COMPLETED, progress("lost")) is None
     message = Turn.objects.get(pk=begun.turn_id).message
     assert (message.status, message.parts[0]["text"]) == (Status.STOPPED, "kept")
 
 
 def test_a_checkpoint_after_the_end_changes_nothing(owner: Actor) -> None:
     begun = begin(owner)
-    assert turns.claim(begun.turn_id, "here")
+    assert transitions.claim(begun.turn_id, "here")
     finish(begun.turn_id)
-    assert not turns.checkpoint(begun.turn_id, "here", progress("late"))
+    assert not transitions.checkpoint(begun.turn_id, "here", progress("late"))
     assert Turn.objects.get(pk=begun.turn_id).message.parts[0]["text"] == "done"
 
 
 def test_a_process_that_lost_its_turn_writes_no_more(owner: Actor) -> None:
     begun = begin(owner)
-    assert turns.claim(begun.turn_id, "old")
-    assert turns.claim(begun.turn_id, "new")
-    assert not turns.checkpoint(begun.turn_id, "old", progress())
-    assert not turns.park(begun.turn_id, "old", progress())
-    assert turns.checkpoint(begun.turn_id, "new", progress())
+    assert transitions.claim(begun.turn_id, "old")
+    assert transitions.claim(begun.turn_id, "new")
+    assert not transitions.checkpoint(begun.turn_id, "old", progress())
+    assert not transitions.park(begun.turn_id, "old", progress())
+    assert transitions.checkpoint(begun.turn_id, "new", progress())
 
 
 # --- Waiting ------------------------------------------------------------------------------------------------------
@@ -257,9 +258,9 @@ def asked(begun: turns.Begun) -> tuple[ToolCall, Question]:
 
 def parked(actor: Actor) -> tuple[turns.Begun, ToolCall, Question]:
     begun = begin(actor)
-    turns.claim(begun.turn_id, "here")
+    transitions.claim(begun.turn_id, "here")
     call, row = asked(begun)
-    assert turns.park(begun.turn_id, "here", progress())
+    assert transitions.park(begun.turn_id, "here", progress())
     return begun, call, row
 
 
@@ -276,10 +277,10 @@ def test_an_answer_to_a_parked_turn_resumes_it_once(owner: Actor) -> None:
 
 def test_an_answer_that_comes_before_the_turn_parks_keeps_it_from_parking(owner: Actor) -> None:
     begun = begin(owner)
-    turns.claim(begun.turn_id, "here")
+    transitions.claim(begun.turn_id, "here")
     call, _ = asked(begun)
     assert not questions.decide(owner, call.pk, allow=False, note="no").resumed
-    assert not turns.park(begun.turn_id, "here", progress())
+    assert not transitions.park(begun.turn_id, "here", progress())
     assert questions.unseen_answers(begun.turn_id) == [(call.pk, False, "no")]
 
 
@@ -327,10 +328,10 @@ def test_an_overdue_question_expires_and_its_turn_goes_on_with_a_result_that_say
 
 def test_stopping_a_running_turn_marks_it_for_its_owner(owner: Actor) -> None:
     begun = begin(owner)
-    turns.claim(begun.turn_id, "there")
+    transitions.claim(begun.turn_id, "there")
     assert turns.request_stop(owner, begun.turn_id).ended is None
-    assert turns.heartbeat("there", [begun.turn_id]) == {begun.turn_id}
-    assert turns.heartbeat("elsewhere", [begun.turn_id]) == set()
+    assert transitions.heartbeat("there", [begun.turn_id]) == {begun.turn_id}
+    assert transitions.heartbeat("elsewhere", [begun.turn_id]) == set()
 
 
 def test_stopping_a_turn_whose_owner_is_gone_ends_it_here(owner: Actor) -> None:
@@ -343,12 +344,12 @@ def test_stopping_a_turn_whose_owner_is_gone_ends_it_here(owner: Actor) -> None:
 
 def test_the_reaper_ends_only_turns_without_a_heartbeat_and_keeps_their_text(owner: Actor) -> None:
     dead, live, waiting = begin(owner), begin(owner), parked(owner)[0]
-    turns.claim(dead.turn_id, "dead")
-    assert turns.checkpoint(dead.turn_id, "dead", progress("kept"))
+    transitions.claim(dead.turn_id, "dead")
+    assert transitions.checkpoint(dead.turn_id, "dead", progress("kept"))
     call = asked(dead)[0]
     ToolCall.objects.filter(pk=call.pk).update(status="running")
     Turn.objects.filter(pk=dead.turn_id).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
-    assert [row[0] for row in turns.reap()] == [dead.turn_id]
+    assert [row[0] for row in transitions.reap()] == [dead.turn_id]
     message = Turn.objects.get(pk=dead.turn_id).message
     assert (message.status, message.parts[0]["text"]) == (Status.INTERRUPTED, "kept")
     call.refresh_from_db()
@@ -359,12 +360,12 @@ def test_the_reaper_ends_only_turns_without_a_heartbeat_and_keeps_their_text(own
 
 def test_the_only_process_there_is_reaps_everything_that_ran_at_its_start(owner: Actor) -> None:
     begun, waiting = begin(owner), parked(owner)[0]
-    assert [row[0] for row in turns.reap(everything=True)] == [begun.turn_id]
+    assert [row[0] for row in transitions.reap(everything=True)] == [begun.turn_id]
     assert Turn.objects.get(pk=waiting.turn_id).status == Status.WAITING
 
 
 def test_a_turn_that_was_asked_to_stop_before_its_process_died_ends_as_stopped(owner: Actor) -> None:
     begun = begin(owner)
     turns.request_stop(owner, begun.turn_id)
-    turns.reap(everything=True)
+    transitions.reap(everything=True)
     assert Turn.objects.get(pk=begun.turn_id).status == Status.STOPPED

@@ -1,0 +1,63 @@
+"""`Coalescer`: one turn's way to the feed. Deltas are gathered for some milliseconds; their order never changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from conversations import wire
+from conversations.feed import TurnFeed
+
+DELTA_LIMIT = 48 * 1024  # characters of one delta frame
+
+
+class Coalescer:
+    """The first delta leaves at once, later ones every `seconds`; any other frame pushes out what was gathered."""
+
+    def __init__(self, turn_id: UUID, feed: TurnFeed, seconds: float) -> None:
+        self._turn_id, self._feed, self._seconds = turn_id, feed, seconds
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[str] = []
+        self._kind: Callable[..., wire.TurnFrame] = wire.TextDelta
+        self._flushed_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def text(self, text: str) -> None:
+        self._gather(wire.TextDelta, text)
+
+    def reasoning(self, text: str) -> None:
+        self._gather(wire.ReasoningDelta, text)
+
+    def publish(self, frame: wire.TurnFrame) -> None:
+        self.flush()
+        self._feed.publish(self._turn_id, frame)
+
+    def flush(self) -> None:
+        """Publish what was gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._gathered:
+            return
+        text = "".join(self._gathered)
+        self._gathered = []
+        self._flushed_at = self._loop.time()
+        for start in range(0, len(text), DELTA_LIMIT):
+            self._feed.publish(self._turn_id, self._kind(text=text[start : start + DELTA_LIMIT]))
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last frame that left; what is only gathered is not in it."""
+        return self._feed.last_seq(self._turn_id) or 0
+
+    def _gather(self, kind: Callable[..., wire.TurnFrame], text: str) -> None:
+        if kind is not self._kind:
+            self.flush()
+            self._kind = kind
+        self._gathered.append(text)
+        due = self._flushed_at + self._seconds
+        if self._loop.time() >= due:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(due, self.flush)
