@@ -1,0 +1,87 @@
+"""Why connecting failed, in words: for the person who asked, and, with more in it, for the admin."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from chatui.errors import ChatUIError
+from chatui.text import shorten
+from mcpservers.errors import ServerUnavailableError
+
+if TYPE_CHECKING:
+    from mcpservers.clients import Attempts
+    from mcpservers.transports import ConnectionTarget
+
+_STATUS = {
+    401: "it wants a sign-in, or the credentials are wrong (HTTP 401)",
+    403: "it refuses the credentials (HTTP 403)",
+    404: "there is nothing at this address (HTTP 404)",
+    429: "it is asked too often (HTTP 429)",
+}
+
+
+def leaf(error: BaseException) -> BaseException:
+    """The first real error inside nested exception groups."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+def unavailable(target: ConnectionTarget, error: BaseException, attempts: Attempts) -> ServerUnavailableError:
+    """What to raise when connecting to `target` failed with `error`."""
+    cause = shorten(_cause(target, error, attempts), 500)
+    tail = attempts.stdio.log.tail() if attempts.stdio is not None else ""
+    detail = f"“{target.title}” cannot be reached: {cause}."
+    if tail:
+        detail = f"{detail}\nThe process wrote:\n{tail}"
+    return ServerUnavailableError(
+        target.redact(detail), public_message=target.redact(f"“{target.title}” cannot be reached: {cause}.")
+    )
+
+
+def _cause(target: ConnectionTarget, error: BaseException, attempts: Attempts) -> str:
+    if attempts.stdio is not None:
+        return _process_cause(target, error, attempts)
+    if isinstance(error, ChatUIError):
+        return error.public_message.rstrip(".")
+    if isinstance(error, TimeoutError | httpx2.TimeoutException):
+        return f"no answer within {target.connect_timeout:g} s"
+    if isinstance(error, httpx2.TransportError):
+        return str(error) or type(error).__name__
+    status = attempts.note.status
+    if status is not None and status >= 400:
+        return _STATUS.get(status, f"it answers with HTTP {status}")
+    return _answer_cause(error)
+
+
+def _process_cause(target: ConnectionTarget, error: BaseException, attempts: Attempts) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"there is no command “{target.command}”"
+    if isinstance(error, OSError):
+        return f"“{target.command}” cannot be started ({errno.errorcode.get(error.errno or 0, error)})"
+    if isinstance(error, TimeoutError):
+        return f"the process did not answer within {target.connect_timeout:g} s"
+    assert attempts.stdio is not None
+    code = attempts.stdio.returncode
+    if code is not None and attempts.stdio.lost.is_set():
+        return f"the process ended (exit code {code}) before it answered"
+    return _answer_cause(error)
+
+
+def _answer_cause(error: BaseException) -> str:
+    text = str(error)
+    if "Unexpected content type" in text:
+        kind = text.rpartition(":")[2].strip() or "no content type"
+        return f"it does not answer as an MCP server ({kind}); check the address"
+    if text.startswith("Failed to parse"):
+        return "its answer is not valid JSON-RPC"
+    return text or type(error).__name__
+
+
+def status_words(status: int, retry_after: str = "") -> str:
+    """What an HTTP status means for a request to a server that was connected to before."""
+    words = _STATUS.get(status, f"it answers with HTTP {status}")
+    return f"{words}; it can be tried again after {retry_after}" if retry_after else words

@@ -1,0 +1,313 @@
+"""`ConnectionManager`: the connections of one event loop, lent to whoever calls, rebuilt when they are stale.
+
+The pool is keyed by organization, server, definition, resolved values and principal, so that nothing is ever shared
+across organizations, and a lookup without a principal cannot be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.utils import timezone
+
+from chatui.errors import ChatUIError, DrainingError
+from chatui.rows import in_rows
+from mcpservers.connection import Connection
+from mcpservers.errors import ConnectionLostError
+from mcpservers.models import MCPServer
+from mcpservers.scope import Scope
+from mcpservers.transports import ConnectionKey, ConnectionTarget
+
+logger = logging.getLogger(__name__)
+
+OnToolsChanged = Callable[[ConnectionTarget], Awaitable[None]]
+Record = Callable[[ConnectionTarget, dict[str, Any] | None, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionInfo:
+    """One live connection, for the admin. Times are seconds."""
+
+    id: UUID
+    organization_id: UUID
+    server_id: UUID
+    slug: str
+    title: str
+    scope: Scope
+    user_id: UUID | None
+    transport: str
+    protocol_version: str
+    age: float
+    idle: float
+    leases: int
+    state: str  # "ready" | "suspect" | "closing"
+    last_error: str
+
+
+class ConnectionManager:
+    """Borrow with `async with manager.borrow(target) as connection`; close everything with `aclose`.
+
+    `record` is told how each connect went: the target, what to remember (None on failure) and the error ("" on
+    success). Callbacks in `on_tools_changed` hear of a server's `notifications/tools/list_changed`.
+    """
+
+    def __init__(self, *, record: Record | None = None) -> None:
+        self.on_tools_changed: list[OnToolsChanged] = []
+        self._record = record
+        self._pool: dict[ConnectionKey, Connection] = {}
+        self._all: dict[UUID, Connection] = {}
+        self._opening: dict[ConnectionKey, asyncio.Task[Connection]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._timers: dict[UUID, asyncio.TimerHandle] = {}
+        self._draining = False
+
+    # --- Lending --------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def borrow(self, target: ConnectionTarget) -> AsyncGenerator[Connection]:
+        """Lend a connection for `target`, opening it if need be; others may use it at the same time.
+
+        Raises `ServerUnavailableError` when it cannot be opened, `DrainingError` once `aclose` has begun.
+        """
+        connection = await self._lend(target)
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    async def _lend(self, target: ConnectionTarget) -> Connection:
+        for _ in range(3):
+            if self._draining:
+                raise DrainingError
+            connection = self._pool.get(target.key)
+            if connection is not None and not connection.alive:
+                self._retire(connection)
+                connection = None
+            if connection is None:
+                connection = await self._shared_opening(target)
+            # A lease before the proof, so that nobody closes it under us.
+            connection.leases += 1
+            self._stop_timer(connection)
+            if connection.alive and (not connection.suspect or await self._proved(connection)):
+                return connection
+            self._retire(connection)
+            self._give_back(connection)
+        raise ConnectionLostError(f"“{target.title}” closes every connection at once.", sent=False)
+
+    async def _proved(self, connection: Connection) -> bool:
+        try:
+            return await connection.proved()
+        except asyncio.CancelledError:
+            self._give_back(connection)
+            raise
+
+    async def _shared_opening(self, target: ConnectionTarget) -> Connection:
+        """One opening for all who ask meanwhile; it goes on when one of them stops waiting."""
+        opening = self._opening.get(target.key)
+        if opening is None:
+            opening = asyncio.create_task(
+                self._open(target), name=f"mcp-open-{target.slug}", context=contextvars.Context()
+            )
+            self._opening[target.key] = opening
+            opening.add_done_callback(partial(self._opened, target.key))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled() and self._draining:
+                raise DrainingError from None
+            raise
+
+    def _opened(self, key: ConnectionKey, opening: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if not opening.cancelled():
+            opening.exception()  # seen, even if nobody waits any more
+
+    async def _open(self, target: ConnectionTarget) -> Connection:
+        for other in list(self._all.values()):
+            if other.target.key.slot == target.key.slot:
+                self._retire(other)  # of an older definition, or of values that have changed
+        connection = Connection(target, on_tools_changed=self._tools_changed)
+        try:
+            await connection.open()
+        except ChatUIError as error:
+            await self._tell(target, None, str(error))
+            raise
+        self._all[connection.id] = self._pool[target.key] = connection
+        assert connection.owner is not None
+        connection.owner.add_done_callback(lambda _: self._gone(connection))
+        self._start_timer(connection)
+        await self._tell(target, connection.era, "")
+        return connection
+
+    async def _tell(self, target: ConnectionTarget, era: dict[str, Any] | None, error: str) -> None:
+        if self._record is None:
+            return
+        try:
+            await self._record(target, era, error)
+        except Exception:  # boundary: what is remembered is a convenience; the call it delays is not
+            logger.exception("What connecting to %s taught us could not be stored.", target.slug)
+
+    async def _tools_changed(self, target: ConnectionTarget) -> None:
+        for callback in self.on_tools_changed:
+            await callback(target)
+
+    # --- Giving back and closing ----------------------------------------------------------------------------------
+
+    def _give_back(self, connection: Connection) -> None:
+        connection.leases -= 1
+        connection.last_used = time.monotonic()
+        if connection.leases:
+            return
+        if connection.retired or not connection.alive:
+            self._close(connection)
+        else:
+            self._start_timer(connection)
+
+    def _retire(self, connection: Connection) -> None:
+        """Lend it no more; close it when its last lease comes back, or when no call could still be running."""
+        if self._pool.get(connection.target.key) is connection:
+            del self._pool[connection.target.key]
+        if connection.retired:
+            return
+        connection.retired = True
+        if connection.leases:
+            longest = settings.MCP["CALL_MAX_SECONDS"]
+            self._timers[connection.id] = asyncio.get_running_loop().call_later(longest, self._close, connection)
+        else:
+            self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        connection.retired = True
+        self._stop_timer(connection)
+        if self._pool.get(connection.target.key) is connection:
+            del self._pool[connection.target.key]
+        closing = asyncio.create_task(connection.aclose(), name=f"mcp-close-{connection.target.slug}")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def _gone(self, connection: Connection) -> None:
+        """The owner ended, for whatever reason."""
+        self._stop_timer(connection)
+        self._all.pop(connection.id, None)
+        if self._pool.get(connection.target.key) is connection:
+            del self._pool[connection.target.key]
+
+    def _start_timer(self, connection: Connection) -> None:
+        if connection.target.scope is not Scope.APP:
+            loop = asyncio.get_running_loop()
+            self._timers[connection.id] = loop.call_later(settings.MCP["IDLE_SECONDS"], self._close, connection)
+
+    def _stop_timer(self, connection: Connection) -> None:
+        timer = self._timers.pop(connection.id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def drop(self, server_id: UUID, *, user_id: UUID | None = None) -> int:
+        """Retire every connection to a server (of one user, if given); how many there were."""
+        found = [
+            connection
+            for connection in self._all.values()
+            if connection.target.server_id == server_id and user_id in (None, connection.target.user_id)
+        ]
+        for connection in found:
+            self._retire(connection)
+        return len(found)
+
+    def drop_connection(self, connection_id: UUID) -> bool:
+        """Close one connection now, leases or not."""
+        connection = self._all.get(connection_id)
+        if connection is not None:
+            self._close(connection)
+        return connection is not None
+
+    def list_connections(self) -> list[ConnectionInfo]:
+        """Every connection that is open, oldest first. May be called from any thread."""
+        now = time.monotonic()
+        return [_info(connection, now) for connection in list(self._all.values())]
+
+    async def aclose(self, grace: float | None = None) -> None:
+        """Close everything, each within `grace` seconds (default `settings.MCP["CLOSE_SECONDS"]`), all at once."""
+        self._draining = True
+        openings = list(self._opening.values())
+        for opening in openings:
+            opening.cancel()
+        for connection in self._all.values():
+            self._stop_timer(connection)
+        closing = [connection.aclose(grace) for connection in list(self._all.values())]
+        await asyncio.gather(*closing, *openings, *self._closing, return_exceptions=True)
+
+
+def _info(connection: Connection, now: float) -> ConnectionInfo:
+    target = connection.target
+    return ConnectionInfo(
+        id=connection.id,
+        organization_id=target.organization_id,
+        server_id=target.server_id,
+        slug=target.slug,
+        title=target.title,
+        scope=target.scope,
+        user_id=target.user_id,
+        transport=str(connection.transport),
+        protocol_version=connection.protocol_version,
+        age=now - connection.opened_at,
+        idle=0.0 if connection.leases else now - connection.last_used,
+        leases=connection.leases,
+        state="closing" if connection.retired else "suspect" if connection.suspect else "ready",
+        last_error=str(connection.error or ""),
+    )
+
+
+# --- The manager of this loop -------------------------------------------------------------------------------------
+
+# A client works in the loop that entered it and hangs in any other.
+_managers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ConnectionManager] = weakref.WeakKeyDictionary()
+
+
+def manager() -> ConnectionManager:
+    """The manager of the running loop, made at first use. `aclose()` of this module closes it."""
+    loop = asyncio.get_running_loop()
+    if loop not in _managers:
+        _managers[loop] = ConnectionManager(record=_record)
+    return _managers[loop]
+
+
+async def aclose(grace: float | None = None) -> None:
+    """Close the running loop's manager, if there is one; the next `manager()` is a new one."""
+    closing = _managers.pop(asyncio.get_running_loop(), None)
+    if closing is not None:
+        await closing.aclose(grace)
+
+
+def live_connections() -> list[ConnectionInfo]:
+    """The connections of every loop in this process, from any thread: the admin's views are synchronous."""
+    return [info for manager in list(_managers.values()) for info in manager.list_connections()]
+
+
+def close_connection(connection_id: UUID) -> None:
+    """Close one connection of this process, from any thread; it is on its way when this returns."""
+    for loop, manager in list(_managers.items()):
+        loop.call_soon_threadsafe(manager.drop_connection, connection_id)
+
+
+async def _record(target: ConnectionTarget, era: dict[str, Any] | None, error: str) -> None:
+    await in_rows(record_connect, target, era, error)
+
+
+def record_connect(target: ConnectionTarget, era: dict[str, Any] | None, error: str) -> None:
+    """Store what a connect taught us. One user's failure is not the server's, so it is not written there."""
+    row = MCPServer.objects.as_system().filter(pk=target.server_id)
+    if era is not None:
+        row.update(era=era, last_error="", last_connected_at=timezone.now())
+    elif target.scope is Scope.APP:
+        row.update(last_error=error[:2000])

@@ -1,0 +1,58 @@
+"""What can go wrong between us and an MCP server: one class per situation, each with words for a person."""
+
+from __future__ import annotations
+
+from chatui.errors import ChatUIError
+
+
+class NotReadyError(ChatUIError):
+    """Something that a definition needs is missing: a variable's value, a placeholder that nobody knows."""
+
+    code = "not_ready"
+    status = 409
+    public_message = "This server needs to be set up first."
+
+    def __init__(self, message: str, *, missing: tuple[str, ...] = ()) -> None:
+        super().__init__(message, public_message=message)
+        self.missing = missing  # names of the variables without a value
+
+
+class ServerUnavailableError(ChatUIError):
+    """The server cannot be connected to. `str(error)` may say more than `public_message`: it is for admins."""
+
+    code = "server_unavailable"
+    status = 502
+    public_message = "The server cannot be reached."
+
+
+class ConnectionLostError(ServerUnavailableError):
+    """A connection ended under a request. `sent` is False only when the request certainly never left us."""
+
+    code = "connection_lost"
+    public_message = "The connection to the server was lost."
+
+    def __init__(self, message: str, *, sent: bool = True, public_message: str | None = None) -> None:
+        super().__init__(message, public_message=public_message)
+        self.sent = sent
+
+
+class RequestFailedError(ChatUIError):
+    """The server answered a request with an error (JSON-RPC or HTTP). `data` is JSON; the text is the server's."""
+
+    code = "request_failed"
+    status = 502
+    public_message = "The server answered with an error."
+
+    def __init__(self, message: str, *, rpc_code: int = 0, data: object = None, http_status: int | None = None) -> None:
+        super().__init__(message, public_message=message)
+        self.rpc_code = rpc_code
+        self.data = data
+        self.http_status = http_status
+
+
+class RequestTimeoutError(ChatUIError):
+    """The server gave no sign of life for `seconds`, or worked longer than the absolute limit allows."""
+
+    code = "request_timeout"
+    status = 504
+    public_message = "The server did not answer in time."

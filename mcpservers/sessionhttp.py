@@ -1,0 +1,144 @@
+"""HTTP under one MCP connection: what the SDK's transport gets wrong in a long-lived server is set right here.
+
+mcp 2.3.0 ends the whole connection when one POST fails, lets a hung server block its writer, loses HTTP status and
+`Retry-After`, and reconnects an optional stream for ever. Each remedy is one method below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from chatui.errors import ChatUIError
+from chatui.netguard import GuardedTransport
+
+NOTIFY_SECONDS = 5.0  # a notification is not waited for longer: the SDK's only writer waits with it
+DELETE_SECONDS = 3.0  # ending a session is a courtesy
+STREAMS_PER_MINUTE = 3  # GETs of the optional stream of a session that keeps ending
+LOST = -32000  # the SDK's own code for a connection that ended (CONNECTION_CLOSED)
+
+
+@dataclass
+class CallNote:
+    """What HTTP said about one request. `sent` is False only while the request certainly never left us."""
+
+    sent: bool = False
+    status: int | None = None
+    retry_after: str = ""
+    challenge: str = ""  # WWW-Authenticate
+    error: Exception | None = None
+
+
+# Each POST runs in the context of the task that made the request, so a note reaches the transport this way.
+call_note: ContextVar[CallNote | None] = ContextVar("call_note", default=None)
+
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, ChatUIError)
+
+
+class SessionTransport(GuardedTransport):
+    """The guarded transport of one MCP connection.
+
+    Once `established`, a request that fails on the network fails alone: the SDK is handed a JSON-RPC error instead
+    of an exception, and `CallNote.error` says what happened.
+    """
+
+    def __init__(self, *, extra: Iterable[str], max_bytes: int) -> None:
+        super().__init__(extra=extra, max_bytes=max_bytes, connections=1000)
+        self.established = False
+        self.last = CallNote()  # of the request before, for a connect that fails
+        self._streams: deque[float] = deque(maxlen=STREAMS_PER_MINUTE)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        match request.method:
+            case "POST":
+                return await self._post(request)
+            case "GET" if self.established:
+                return await self._stream(request)
+            case "DELETE":
+                async with asyncio.timeout(DELETE_SECONDS):
+                    return await super().handle_async_request(request)
+        return await self._noted(request, self.last)
+
+    async def _post(self, request: httpx2.Request) -> httpx2.Response:
+        message = _message(request)
+        if "id" not in message:
+            return await self._notify(request)
+        note = call_note.get() or CallNote()
+        self.last = note
+        try:
+            response = await self._noted(request, note)
+        except (httpx2.TransportError, ChatUIError) as error:
+            note.error, note.sent = error, not isinstance(error, _NOT_SENT)
+            if not self.established:
+                raise
+            return _failed(message["id"], error)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Body(response.stream, note)
+        return response
+
+    async def _noted(self, request: httpx2.Request, note: CallNote) -> httpx2.Response:
+        note.sent = True
+        response = await super().handle_async_request(request)
+        note.status = response.status_code
+        note.retry_after = response.headers.get("retry-after", "")
+        note.challenge = response.headers.get("www-authenticate", "")
+        return response
+
+    async def _notify(self, request: httpx2.Request) -> httpx2.Response:
+        """Fire and forget: neither its failure nor a server that does not answer it costs the connection."""
+        try:
+            async with asyncio.timeout(NOTIFY_SECONDS):
+                response = await super().handle_async_request(request)
+                await response.aclose()
+        except (TimeoutError, httpx2.TransportError, ChatUIError):
+            if not self.established:
+                raise
+        return httpx2.Response(202, request=request)
+
+    async def _stream(self, request: httpx2.Request) -> httpx2.Response:
+        """The optional GET stream of a session: a server that keeps ending it is taken at its word."""
+        now = time.monotonic()
+        if len(self._streams) == STREAMS_PER_MINUTE and now - self._streams[0] < 60:
+            return httpx2.Response(405, request=request)
+        self._streams.append(now)
+        return await super().handle_async_request(request)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A body whose breaking off fails the one request (`StreamError`) instead of the connection."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, note: CallNote) -> None:
+        self._inner, self._note = inner, note
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._inner:
+                yield chunk
+        except httpx2.TransportError as error:
+            self._note.error = error
+            raise httpx2.StreamError(f"the answer broke off: {error}") from error
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _message(request: httpx2.Request) -> dict[str, Any]:
+    """The JSON-RPC message of a POST; without `id` it is a notification."""
+    assert isinstance(request.stream, httpx2.ByteStream)
+    value = json.loads(b"".join(request.stream))
+    assert isinstance(value, dict)
+    return value
+
+
+def _failed(request_id: object, error: Exception) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": request_id, "error": {"code": LOST, "message": str(error) or type(error).__name__}}
+    return httpx2.Response(200, json=body)

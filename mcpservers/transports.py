@@ -1,0 +1,174 @@
+"""A definition and one actor's values → a `ConnectionTarget`: everything that decides what is connected to, as whom.
+
+`clients.opened(target)` turns it into an open MCP client. This module does not import `mcp`, whose import costs
+more than a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from mcpservers import placeholders
+from mcpservers.errors import NotReadyError
+from mcpservers.models import MCPServer, Transport
+from mcpservers.scope import Scope, scope_of
+
+if TYPE_CHECKING:
+    from accounts.actors import Actor
+
+# Set by HTTP and by the protocol; a definition that sets one could smuggle requests or take over a session.
+_RESERVED_HEADERS = frozenset(
+    {"connection", "content-length", "host", "keep-alive", "mcp-protocol-version", "mcp-session-id", "te", "trailer"}
+    | {"accept-encoding", "proxy-authorization", "proxy-connection", "transfer-encoding", "upgrade"}
+)
+_SECRET_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|token", re.IGNORECASE)
+_SHORTEST_SECRET = 6
+
+
+@dataclass(frozen=True, slots=True)
+class AppPrincipal:
+    """The organization itself: one connection for all its members."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserPrincipal:
+    """One user, with that user's values and credentials."""
+
+    user_id: UUID
+
+
+Principal = AppPrincipal | UserPrincipal
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionKey:
+    """Under what a connection is pooled. `fingerprint` covers every resolved value, so a changed one is another key."""
+
+    organization_id: UUID
+    server_id: UUID
+    principal: Principal
+    definition_hash: str
+    fingerprint: str
+
+    @property
+    def slot(self) -> tuple[UUID, UUID, Principal]:
+        """Where at most one usable connection stands; the rest of the key says whether it is stale."""
+        return self.organization_id, self.server_id, self.principal
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionTarget:
+    """What to connect to and as whom, with every placeholder resolved. Its `repr` shows no secret.
+
+    Times are seconds. `era` is what the last connection learnt (`MCPServer.era`).
+    """
+
+    key: ConnectionKey
+    slug: str
+    title: str
+    scope: Scope
+    transport: Transport
+    timeout: float
+    connect_timeout: float
+    url: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    command: str = ""
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    era: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    allowances: tuple[str, ...] = ()  # private `host:port` that the operator's environment names
+
+    @property
+    def server_id(self) -> UUID:
+        return self.key.server_id
+
+    @property
+    def organization_id(self) -> UUID:
+        return self.key.organization_id
+
+    @property
+    def principal(self) -> Principal:
+        return self.key.principal
+
+    @property
+    def definition_hash(self) -> str:
+        return self.key.definition_hash
+
+    @property
+    def user_id(self) -> UUID | None:
+        return self.principal.user_id if isinstance(self.principal, UserPrincipal) else None
+
+    def redact(self, text: str) -> str:
+        """`text` (an error, a log line) without the secrets that this target was resolved with."""
+        for secret in self.secrets:
+            text = text.replace(secret, "•••")
+        return text
+
+
+def target_of(
+    server: MCPServer, actor: Actor, variables: Mapping[str, str], *, allowances: Iterable[str] = ()
+) -> ConnectionTarget:
+    """The target for `actor` of `server`, with the actor's own `variables`. Pure: no query, no network.
+
+    Raises `NotReadyError` when a declared variable has no value or a placeholder cannot be resolved.
+    """
+    verdict = scope_of(server.definition())
+    declared = server.variables
+    placeholders.require_variables(declared, variables)
+    values = placeholders.values_for(actor, declared, variables)
+    stdio = server.transport == Transport.STDIO
+    resolved: dict[str, Any] = {
+        "url": "" if stdio else placeholders.in_url(server.url, values),
+        "headers": () if stdio else _headers(server.headers, values),
+        "command": placeholders.in_text(server.command, {}) if stdio else "",
+        "args": tuple(placeholders.in_text(str(arg), values) for arg in server.args) if stdio else (),
+        "env": _environment(server.env, values) if stdio else (),
+    }
+    principal: Principal = AppPrincipal() if verdict.scope is Scope.APP else UserPrincipal(actor.user_id)
+    return ConnectionTarget(
+        key=ConnectionKey(
+            organization_id=server.organization_id,
+            server_id=server.pk,
+            principal=principal,
+            definition_hash=server.definition_hash(),
+            fingerprint=hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest(),
+        ),
+        slug=server.slug,
+        title=server.title,
+        scope=verdict.scope,
+        transport=Transport(server.transport),
+        timeout=server.timeout,
+        connect_timeout=server.connect_timeout,
+        era=dict(server.era or {}),
+        secrets=_secrets(resolved, declared, variables),
+        allowances=tuple(allowances),
+        **resolved,
+    )
+
+
+def _headers(templates: Mapping[str, str], values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    for name in templates:
+        if name.lower() in _RESERVED_HEADERS:
+            raise NotReadyError(f"The header “{name}” belongs to the protocol and cannot be set.")
+    return tuple((name, placeholders.in_header(template, values)) for name, template in templates.items())
+
+
+def _environment(templates: Mapping[str, str], values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, placeholders.in_text(template, values)) for name, template in templates.items())
+
+
+def _secrets(resolved: Mapping[str, Any], declared: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[str, ...]:
+    """What must not appear in an error: sensitive values, and what credentials-like headers and variables hold."""
+    found = {variables[name] for name in declared if (declared[name] or {}).get("sensitive", True)}
+    for name, value in (*resolved["headers"], *resolved["env"]):
+        if _SECRET_NAME.search(name):
+            found |= {value, value.rpartition(" ")[2]}
+    long_enough = {secret.strip() for secret in found if len(secret.strip()) >= _SHORTEST_SECRET}
+    return tuple(sorted(long_enough, key=len, reverse=True))
