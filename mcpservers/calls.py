@@ -1,0 +1,275 @@
+"""`call_tool`: check again with fresh rows, resolve, borrow, call, and turn whatever happens into an outcome.
+
+A tool never runs twice by our doing: a call is repeated once, and only if it certainly did not reach the server or
+the tool only reads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from accounts.actors import Actor, find_actor
+from accounts.policy import Action, allows, granted
+from chatui.errors import ChatUIError
+from chatui.rows import in_rows
+from chatui.text import clean_json
+from mcpservers import approvals, connections
+from mcpservers.connection import Connection
+from mcpservers.errors import (
+    ConnectionLostError,
+    NotReadyError,
+    RequestFailedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+)
+from mcpservers.models import MCPServer, Transport, UserVariables
+from mcpservers.outcomes import ArtifactData, Status, ToolOutcome
+from mcpservers.transports import ConnectionTarget, target_of
+
+logger = logging.getLogger(__name__)
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+_EFFECT = "It may have taken effect: find out before you try again."
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """Whether a call may run, why, and with which rows: all read now, in one crossing."""
+
+    allowed: bool
+    reason: str
+    server: MCPServer | None = None
+    actor: Actor | None = None  # as the membership says now
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call. `input_schema`, `output_schema` and `annotations` are the tool's, as its server listed them."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    input_schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    images: bool = False
+
+
+def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = ()) -> Authorization:
+    """Whether `actor` may call `tool` now: membership, role, server, grants and rules, from fresh rows.
+
+    Five queries at most, constant. `allow_globs`, if any, are the only tools that the agent offers of this server.
+    """
+    now = find_actor(actor.user_id, actor.organization_id)
+    if now is None:
+        return Authorization(False, "You are no longer a member of this organization.")
+    now = replace(now, scopes=actor.scopes, present=actor.present)
+    verdict = allows(now, Action.CALL_TOOL)
+    if not verdict:
+        return Authorization(False, verdict.reason)
+    server = MCPServer.objects.visible_to(now).filter(pk=server_id).prefetch_related("grants").first()
+    if server is None:
+        return Authorization(False, "There is no such server.")
+    reason = _refusal(now, server, tool, allow_globs)
+    if reason:
+        return Authorization(False, reason, server)
+    variables: Mapping[str, str] = {}
+    if server.variables:
+        own = UserVariables.objects.filter(server=server, user_id=now.user_id).first()
+        variables = own.values if own is not None else {}
+    return Authorization(True, "", server, now, variables)
+
+
+def _refusal(actor: Actor, server: MCPServer, tool: str, allow_globs: Sequence[str]) -> str:
+    if not server.enabled:
+        return f"“{server.title}” is switched off."
+    grants = [grant for grant in server.grants.all() if not grant.tool or approvals.matches(grant.tool, tool)]
+    verdict = granted(actor, grants)
+    if not verdict:
+        return verdict.reason
+    if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):
+        return "The agent does not offer this tool."
+    rules = approvals.RuleList("the server", server.rules)
+    decided = approvals.verdict(tool, lists=[rules], read_only=server.read_only)
+    return decided.reason if decided.do is approvals.Do.DENY else ""
+
+
+async def call_tool(
+    actor: Actor,
+    server_id: UUID,
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    turn_id: UUID | None,
+    progress: Progress,
+    allow_globs: Sequence[str] = (),
+    images: bool = False,
+    input_schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> ToolOutcome:
+    """Call a tool as `actor` and say how it ended. Raises nothing but `CancelledError`, which reaches the server.
+
+    The outcome's text is for the model; `duration_ms` is the whole time, opening a connection included.
+    """
+    began = time.monotonic()
+    call = ToolCall(tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images)
+    try:
+        outcome = await _outcome(actor, server_id, call, allow_globs, progress)
+    except Exception:  # boundary: the loop goes on with an error result, whatever went wrong here
+        logger.exception("The call of a tool failed in turn %s.", turn_id)
+        outcome = _failed("error", f"The call of “{tool}” failed for a reason of our own.")
+    return replace(outcome, duration_ms=round((time.monotonic() - began) * 1000))
+
+
+async def _outcome(
+    actor: Actor, server_id: UUID, call: ToolCall, allow_globs: Sequence[str], progress: Progress
+) -> ToolOutcome:
+    authorization = await in_rows(authorize_call, actor, server_id, call.tool, allow_globs=allow_globs)
+    server = authorization.server
+    if not authorization.allowed or server is None or authorization.actor is None:
+        return _failed("denied", f"The call of “{call.tool}” is denied. {authorization.reason}")
+    try:
+        json.dumps(call.arguments, allow_nan=False)
+        target = target_of(server, authorization.actor, authorization.variables)
+    except ValueError:
+        return _failed("error", "The arguments hold a number that JSON does not have (NaN or an infinity).")
+    except NotReadyError as error:
+        return _failed("unavailable", f"“{server.title}” is not set up. {error.public_message}")
+    repeatable = _only_reads(server, call)
+    try:
+        raw = await _result(target, call, repeatable, progress)
+    except ChatUIError as error:
+        return _explained(error, server)
+    return _normalised(raw, call, target)
+
+
+def _only_reads(server: MCPServer, call: ToolCall) -> bool:
+    """Whether running it twice does no harm: an admin's word, or the server's own hint, which harms only itself."""
+    hinted = any(call.annotations.get(hint) is True for hint in ("readOnlyHint", "idempotentHint"))
+    return hinted or any(approvals.matches(glob, call.tool) for glob in server.read_only)
+
+
+async def _result(target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress) -> dict[str, Any]:
+    """The raw result, from a second connection if the first was lost and a second try cannot do harm."""
+    try:
+        return await _on_connection(target, call, progress)
+    except ConnectionLostError as lost:
+        if lost.sent and not repeatable:
+            raise
+    return await _on_connection(target, call, progress)
+
+
+async def _on_connection(target: ConnectionTarget, call: ToolCall, progress: Progress) -> dict[str, Any]:
+    from mcp.types import HEADER_MISMATCH
+
+    async with connections.manager().borrow(target) as connection:
+        try:
+            return await _request(connection, call, call.input_schema, progress)
+        except RequestFailedError as error:
+            if error.rpc_code != HEADER_MISMATCH:
+                raise
+        # The server wants arguments repeated in headers as its present schema says; it did not run the tool.
+        schema = await _listed_schema(connection, call.tool)
+        return await _request(connection, call, schema, progress)
+
+
+async def _request(
+    connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None, progress: Progress
+) -> dict[str, Any]:
+    return await connection.request(
+        "tools/call",
+        {"name": call.tool, "arguments": dict(call.arguments)},
+        timeout=connection.target.timeout,
+        limit=max(settings.MCP["CALL_MAX_SECONDS"], connection.target.timeout),
+        on_progress=progress,
+        headers=_parameter_headers(connection, call, schema),
+    )
+
+
+def _parameter_headers(connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None) -> dict[str, str]:
+    """`Mcp-Param-*` for arguments that the schema marks with `x-mcp-header` (MCP 2026-07-28, streamable HTTP)."""
+    from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
+
+    stateless_http = connection.era["mode"] == "modern" and connection.transport is not Transport.STDIO
+    if not stateless_http or not schema or find_invalid_x_mcp_header(dict(schema)) is not None:
+        return {}
+    return mcp_param_headers(x_mcp_header_map(dict(schema)), call.arguments)
+
+
+async def _listed_schema(connection: Connection, tool: str) -> Mapping[str, Any] | None:
+    cursor: str | None = None
+    for _ in range(settings.MCP["LIST_MAX_PAGES"]):
+        page = await connection.request_raw("tools/list", {"cursor": cursor} if cursor else {})
+        for item in page.get("tools") or ():
+            if isinstance(item, dict) and item.get("name") == tool and isinstance(item.get("inputSchema"), dict):
+                return dict(item["inputSchema"])
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor:
+            break
+    return None
+
+
+# --- Outcomes -----------------------------------------------------------------------------------------------------
+
+
+def _normalised(raw: dict[str, Any], call: ToolCall, target: ConnectionTarget) -> ToolOutcome:
+    if raw.get("resultType") == "input_required":
+        return _failed(
+            "error", f"“{target.title}” asks a person for more before it goes on, which is not possible here."
+        )
+    if raw.get("isError"):
+        raw = _redacted(raw, target)
+    schema = dict(call.output_schema) if call.output_schema is not None else None
+    return normalise(raw, images=call.images, output_schema=schema, limit=settings.MCP["RESULT_MAX_CHARACTERS"])
+
+
+def normalise(raw: dict[str, Any], *, images: bool, output_schema: dict[str, Any] | None, limit: int) -> ToolOutcome:
+    """Stands in until `mcpservers.results` exists."""
+    parts = [item for item in raw.get("content") or () if isinstance(item, dict) and item.get("type") == "text"]
+    text = "\n".join(str(item.get("text")) for item in parts)[:limit] or "(empty)"
+    return ToolOutcome("error" if raw.get("isError") else "ok", text, tuple(parts))
+
+
+def _redacted(value: Any, target: ConnectionTarget) -> Any:
+    """`value` with our own secrets masked: servers repeat what they refuse."""
+    match value:
+        case str():
+            return target.redact(value)
+        case dict():
+            return {key: _redacted(item, target) for key, item in value.items()}
+        case list():
+            return [_redacted(item, target) for item in value]
+        case _:
+            return value
+
+
+def _explained(error: ChatUIError, server: MCPServer) -> ToolOutcome:
+    title = server.title
+    match error:
+        case ConnectionLostError(sent=True):
+            return _failed("error", f"The connection to “{title}” was lost during the call: {error}. {_EFFECT}")
+        case ConnectionLostError():
+            return _failed("unavailable", f"“{title}” cannot be reached: {error}.")
+        case ServerUnavailableError():
+            return _failed("unavailable", error.public_message)
+        case RequestTimeoutError():
+            return _failed("timeout", f"“{title}” gave {error}, so the call was cancelled. {_EFFECT}")
+        case RequestFailedError():
+            return _failed("error", f"“{title}” answered with an error: {error}")
+        case _:
+            return _failed("unavailable", error.public_message)
+
+
+def _failed(status: Status, text: str) -> ToolOutcome:
+    return ToolOutcome(status=status, text=text, content=({"type": "text", "text": text},))
+
+
+__all__ = ["ArtifactData", "Authorization", "ToolOutcome", "authorize_call", "call_tool"]
