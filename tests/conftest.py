@@ -6,10 +6,11 @@ Tests that cross threads (anything async that touches rows) use `transactional_d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from accounts.actors import Actor, find_actor
 from accounts.models import Membership, Organization, Role, User
@@ -116,3 +117,15 @@ def make_agent(db: None) -> Callable[..., Agent]:
         return agent
 
     return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_session_outlives_the_tests(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Before the test database is dropped, end what threads of the tests' own async queries still hold open."""
+    yield
+    if connection.vendor == "postgresql":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )

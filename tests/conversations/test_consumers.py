@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -340,7 +341,8 @@ async def test_an_unexpected_fault_of_ours_gives_a_reference_and_nothing_more(
 async def test_nul_and_surrogates_from_person_and_model_are_stored_and_sent_clean(
     owner: User, endpoint: Endpoint
 ) -> None:
-    endpoint.script(text("a\x00b", "\ud83d c 🎉 北京"))
+    pieces = [delta("a\x00b"), delta("\ud83d c 🎉 北京"), delta(finish="stop")]
+    endpoint.script(chunks(*[f"data: {json.dumps(piece)}\n\n" for piece in pieces]))
     async with await Chat.of(owner) as chat:
         finished = await chat.ask("x\x00y")
         assert finished["outcome"] == "completed"
