@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from agents.parts import JSONObject
-from chatui.text import clean_json
+from chatui.text import clean_json, shorten
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
 
 MAX_ARGUMENTS = 4 * 2**20  # characters
 _FENCE = re.compile(r"\A```[a-zA-Z0-9]*[ \t]*\r?\n?(.*?)\r?\n?[ \t]*```\Z", re.DOTALL)
-_CLOSING_TAGS = re.compile(r"\A(?:\s*</[a-zA-Z_|:.-]{1,40}>)+\s*\Z")
+_CLOSING_TAGS = re.compile(r"(?:\s*</[a-zA-Z_|:.-]{1,40}>)+\s*\Z")
 _ONE_OBJECT = "Send the arguments as one JSON object."
 
 
@@ -27,6 +35,9 @@ class ParsedArguments:
     value: JSONObject | None
     error: str = ""
     repaired: bool = False
+
+
+# --- Text to object -----------------------------------------------------------------------------------------------
 
 
 class _Refused(ValueError):
@@ -162,3 +173,141 @@ def _kind(value: Any) -> str:
         return "null"
     names: dict[type, str] = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
     return names[type(value)]
+
+
+# --- Object against schema ----------------------------------------------------------------------------------------
+
+MAX_VIOLATION = 300  # characters
+_MAX_DEPTH = 32
+
+
+def check_arguments(value: JSONObject, schema: JSONObject) -> str | None:
+    """The first violations of `schema` in words that name the parameters, or None.
+
+    Patterns are left to the server: they are of another dialect than Python's, and one made for it could take for
+    ever. A schema that is itself invalid, or refers to what it does not hold (nothing is fetched), allows everything.
+    """
+    validator = _validator(json.dumps(schema, sort_keys=True))
+    if validator is None:
+        return None
+    errors: list[ValidationError] = []
+    with suppress(RecursionError, ArithmeticError):
+        errors.extend(islice(validator.iter_errors(value), 50))
+    errors.sort(key=lambda error: len(error.absolute_path))
+    return "; ".join(map(_violation, errors[:3])) or None
+
+
+def coerce_arguments(value: JSONObject, schema: JSONObject) -> JSONObject:
+    """`value` with strings decoded where the schema wants an object or an array (and no string) and they hold one.
+
+    A string parameter whose text looks like JSON stays that text.
+    """
+    coerced: JSONObject = _coerced(value, schema, schema, 0)
+    return coerced
+
+
+def _violation(error: ValidationError) -> str:
+    path = ""
+    for step in error.absolute_path:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    message = shorten(error.message, MAX_VIOLATION)
+    return f"{path}: {message}" if path else message
+
+
+@lru_cache(maxsize=256)
+def _validator(schema_json: str) -> Validator | None:
+    """Imported late: `jsonschema` is slow to import, and most processes check few arguments."""
+    from jsonschema import Draft202012Validator, validators
+    from jsonschema.exceptions import SchemaError
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import EMPTY_REGISTRY
+
+    schema = json.loads(schema_json)
+    base = validators.validator_for(schema, default=Draft202012Validator)
+    try:
+        base.check_schema(schema)
+    except (SchemaError, RecursionError):
+        return None
+    original = base.VALIDATORS
+
+    def resolvable(validator: Any, reference: Any, instance: Any, within: Any) -> Iterator[ValidationError]:
+        with suppress(Unresolvable):
+            yield from original["$ref"](validator, reference, instance, within) or ()
+
+    def unpatterned(validator: Any, allowed: Any, instance: Any, within: Any) -> Iterator[ValidationError]:
+        if "patternProperties" not in within:
+            yield from original["additionalProperties"](validator, allowed, instance, within) or ()
+
+    def unchecked(*_: Any) -> tuple[ValidationError, ...]:
+        return ()
+
+    names = ("pattern", "patternProperties", "unevaluatedProperties", "$dynamicRef", "$recursiveRef")
+    replaced = {**dict.fromkeys(names, unchecked), "$ref": resolvable, "additionalProperties": unpatterned}
+    extend: Any = validators.extend  # untyped
+    registry: Registry[Any] = EMPTY_REGISTRY
+    made: Validator = extend(base, replaced)(schema, registry=registry)
+    return made
+
+
+def _coerced(value: Any, schema: Any, root: JSONObject, depth: int) -> Any:
+    branches = list(_branches(schema, root))
+    if not branches or depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, str):
+        value = _decoded(value, {name for branch in branches for name in _types(branch)})
+    if isinstance(value, dict):
+        return {key: _coerced(item, _property(branches, key), root, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        items = next((branch["items"] for branch in branches if "items" in branch), None)
+        return [_coerced(item, items, root, depth + 1) for item in value]
+    return value
+
+
+def _decoded(text: str, types: set[str]) -> Any:
+    if "string" in types or not types & {"object", "array"} or text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        value = _LENIENT.decode(text)
+    except (ValueError, RecursionError):
+        return text
+    wanted = "object" if isinstance(value, dict) else "array"
+    return clean_json(value) if wanted in types else text
+
+
+def _branches(schema: Any, root: JSONObject, depth: int = 0) -> Iterator[JSONObject]:
+    """The schema and its alternatives, local references followed."""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        yield from _branches(_pointed(root, reference[1:]), root, depth + 1)
+    yield schema
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for branch in schema[keyword] if isinstance(schema.get(keyword), list) else ():
+            yield from _branches(branch, root, depth + 1)
+
+
+def _pointed(root: JSONObject, pointer: str) -> Any:
+    """What a JSON pointer (RFC 6901) finds, or None."""
+    found: Any = root
+    for step in pointer.split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found
+
+
+def _types(schema: JSONObject) -> list[str]:
+    types = schema.get("type")
+    if isinstance(types, list):
+        return [name for name in types if isinstance(name, str)]
+    if isinstance(types, str):
+        return [types]
+    return ["string"] if any(isinstance(value, str) for value in schema.get("enum", ())) else []
+
+
+def _property(branches: list[JSONObject], key: str) -> Any:
+    for branch in branches:
+        properties = branch.get("properties")
+        if isinstance(properties, dict) and key in properties:
+            return properties[key]
+    return next((branch["additionalProperties"] for branch in branches if "additionalProperties" in branch), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, cast
 
 import aiohttp
@@ -28,6 +28,7 @@ from agents.providers.sse import DONE, MALFORMED, EventDecoder, EventTooLargeErr
 from chatui.netguard import AddressRefusedError
 
 MAX_ANSWER_BYTES = 64 * 2**20
+MAX_LISTING_BYTES = 4 * 2**20
 LINGER_SECONDS = 5.0  # for usage and `[DONE]`, once the answer is whole
 DRAIN_SECONDS = 0.05  # for the end of the body after `[DONE]`, so that the connection can be used again
 
@@ -55,6 +56,30 @@ async def opened(settings: ModelSettings, payload: bytes, deadline: float) -> As
             yield Exchange(response, settings, deadline, secrets)
         finally:
             await response.aclose()
+
+
+async def listing(settings: ModelSettings, deadline: float) -> bytes:
+    """The body of `GET /models`, read whole by `deadline`. Raises `EndpointError`."""
+    parts: list[bytes] = []
+    size = 0
+    async with clients.borrowed(settings, deadline) as client:
+        with mapped_failures(settings, "did not answer"):
+            async with asyncio.timeout_at(deadline):
+                headers = clients.request_headers(settings)
+                sent = await client.get(
+                    "/models",
+                    cast_to=httpx2.Response,
+                    options={"headers": headers},
+                    stream=True,
+                    stream_cls=openai.AsyncStream[Any],
+                )
+                async with aclosing(cast(httpx2.Response, sent)) as response:
+                    async for data in response.aiter_bytes():
+                        parts.append(data)
+                        size += len(data)
+                        if size > MAX_LISTING_BYTES:
+                            raise _not_understood("its list of models is too large")
+    return b"".join(parts)
 
 
 def secrets_of(settings: ModelSettings) -> tuple[str, ...]:
