@@ -24,8 +24,8 @@ HTTPS = BASE_URL.startswith("https://")
 
 INSTALLED_APPS = [
     "daphne",
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "chatui.admin_apps.ChatUIAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -45,6 +45,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "chatui.health.health_middleware",
     "django.middleware.security.SecurityMiddleware",
     "chatui.middleware.PolicyMiddleware",
     "chatui.middleware.StaticFilesMiddleware",
@@ -211,6 +212,30 @@ CONTENT_SECURITY_POLICY_ADMIN: dict[str, Any] = {
         "script-src": ["'self'", "'unsafe-eval'"],
         "style-src": ["'self'", "'unsafe-inline'"],
         "style-src-attr": ["'unsafe-inline'"],
+    },
+}
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "chatui",
+    "SITE_HEADER": "chatui",
+    "SITE_SYMBOL": "forum",
+    "SITE_URL": "/",
+    "SHOW_BACK_BUTTON": True,
+    "SIDEBAR": {"show_search": False, "navigation": "chatui.admin_site.navigation"},
+    "COLORS": {
+        "primary": {  # the accent of the chat
+            "50": "#f1f8f6",
+            "100": "#e3efeb",
+            "200": "#c3e0d8",
+            "300": "#94cdbd",
+            "400": "#6cc7b2",
+            "500": "#2f9583",
+            "600": "#0f6b5c",
+            "700": "#0b5548",
+            "800": "#0c443b",
+            "900": "#0b3831",
+            "950": "#06201c",
+        },
     },
 }
 

@@ -1,0 +1,106 @@
+"""The list of conversations: newest activity first, pinned ones before, by pages, and searched."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import HttpResponse, JsonResponse
+
+from accounts.actors import Actor
+from chatui.errors import InvalidRequestError
+from chatui.text import clean
+from conversations.api import body
+from conversations.api.door import Call
+from conversations.models import Conversation, Message, Turn
+from conversations.representations import conversation_json
+
+PAGE, PAGE_LIMIT = 50, 100
+QUERY_LIMIT = 200  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The place after which the next page begins: the sort key of the last conversation of a page."""
+
+    pinned: bool
+    active_at: datetime
+    id: UUID
+
+    def encode(self) -> str:
+        text = json.dumps([self.pinned, self.active_at.isoformat(), str(self.id)])
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> Cursor:
+        """Raises `InvalidRequestError` for what is not one of ours."""
+        try:
+            padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+            pinned, active_at, id = json.loads(base64.urlsafe_b64decode(padded))
+            cursor = cls(bool(pinned), datetime.fromisoformat(active_at), UUID(id))
+            if cursor.active_at.tzinfo is None:
+                raise ValueError("a time without its zone")
+        except (ValueError, TypeError, AttributeError):
+            raise InvalidRequestError(public_message="cursor: not one that this list gave out.") from None
+        return cursor
+
+    def after(self) -> Q:
+        """What comes after this place in the order `-pinned, -active_at, -id`."""
+        same_time = Q(active_at=self.active_at, id__lt=self.id)
+        later = Q(pinned=self.pinned) & (Q(active_at__lt=self.active_at) | same_time)
+        return later | Q(pinned=False) if self.pinned else later
+
+
+async def index(call: Call) -> HttpResponse:
+    query = call.request.GET
+    cursor = Cursor.decode(query["cursor"]) if query.get("cursor") else None
+    archived = body.flag(call.request, "archived")
+    return JsonResponse(
+        await call.rows(
+            page, text=_search_text(query.get("q", "")), archived=archived, cursor=cursor, limit=_limit(query)
+        )
+    )
+
+
+def _search_text(text: str) -> str:
+    text = " ".join(clean(text).split())
+    if len(text) > QUERY_LIMIT:
+        raise InvalidRequestError(public_message=f"q: at most {QUERY_LIMIT} characters.")
+    return text
+
+
+def _limit(query: Mapping[str, str]) -> int:
+    text = query.get("limit") or str(PAGE)
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= PAGE_LIMIT):
+        raise InvalidRequestError(public_message=f"limit: between 1 and {PAGE_LIMIT}.")
+    return int(text)
+
+
+def page(actor: Actor, *, text: str, archived: bool, cursor: Cursor | None, limit: int) -> dict[str, Any]:
+    """`{items, next}`; two queries. `text` is searched in titles and messages, without regard to case."""
+    rows: QuerySet[Conversation] = Conversation.objects.visible_to(actor).listed().filter(archived=archived)
+    if text:
+        said = Message.objects.filter(conversation=OuterRef("pk"), search_text__icontains=text)
+        rows = rows.filter(Q(title__icontains=text) | Exists(said))
+    if cursor is not None:
+        rows = rows.filter(cursor.after())
+    found = list(rows.select_related("agent").order_by("-pinned", "-active_at", "-id")[: limit + 1])
+    items, more = found[:limit], len(found) > limit
+    turns = open_turns(items)
+    last = items[-1] if more else None
+    return {
+        "items": [conversation_json(item, turns.get(item.pk)) for item in items],
+        "next": Cursor(last.pinned, last.active_at, last.pk).encode() if last else None,
+    }
+
+
+def open_turns(conversations: Sequence[Conversation]) -> dict[UUID, Turn]:
+    """The turn of each conversation that has not ended, by conversation; one query."""
+    running = Turn.objects.filter(conversation__in=conversations, status__in=Turn.OPEN)
+    return {turn.conversation_id: turn for turn in running}

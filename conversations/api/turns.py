@@ -1,0 +1,125 @@
+"""Turns over HTTP: start one, look at it, stop it, and follow its events as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from accounts.actors import Actor
+from chatui.errors import InvalidRequestError
+from chatui.rows import in_rows
+from conversations import beginning, commands, feed, stopping, turns, wire
+from conversations.api import body
+from conversations.api.door import Call
+from conversations.feed import NotHeldError
+from conversations.representations import one_message_json
+
+KEEP_ALIVE = 15.0  # seconds without an event after which a comment keeps proxies from closing the stream
+
+
+async def start(call: Call) -> HttpResponse:
+    """Begin a turn: the fields of the socket's `turn.start`, `request_id` optional. 201; 200 for a repeated one."""
+    value = {"request_id": str(uuid.uuid4()), **body.read_json(call.request), "type": "turn.start"}
+    begun = await beginning.begin(call.door, commands.new_turn(body.parse(wire.TurnStart, value)))
+    answer = await call.rows(turn_json, begun.turn_id)
+    return JsonResponse(answer, status=200 if begun.repeated else 201)
+
+
+async def read(call: Call, turn: UUID) -> HttpResponse:
+    return JsonResponse(await call.rows(turn_json, turn))
+
+
+async def stop(call: Call, turn: UUID) -> HttpResponse:
+    await stopping.stop(call.door, call.actor.user_id, turn)
+    return JsonResponse(await call.rows(turn_json, turn), status=202)
+
+
+async def events(call: Call, turn: UUID) -> HttpResponseBase:
+    """The turn's frames after `Last-Event-ID` (or `?after=`), live until it ends. Other than the socket, no hints."""
+    await call.rows(turns.visible_turn, turn)
+    response = StreamingHttpResponse(_stream(call, turn, _after(call)), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _after(call: Call) -> int:
+    text = call.request.headers.get("Last-Event-ID") or call.request.GET.get("after") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidRequestError(public_message="Last-Event-ID: the number of an event of this turn.")
+    return int(text)
+
+
+def turn_json(actor: Actor, turn_id: UUID) -> dict[str, Any]:
+    """A turn and its answer as stored. Raises `NotFoundError`."""
+    turn = turns.visible_turn(actor, turn_id)
+    return {
+        "id": str(turn.pk),
+        "request_id": str(turn.request_id),
+        "conversation_id": str(turn.conversation_id),
+        "status": turn.status,
+        "seq": turn.last_seq,
+        "user_message_id": str(turn.user_message_id),
+        "message": one_message_json(turn.message),
+        "created_at": turn.created_at.isoformat(),
+        "ended_at": turn.ended_at.isoformat() if turn.ended_at else None,
+    }
+
+
+# --- The stream ---------------------------------------------------------------------------------------------------
+
+
+async def _stream(call: Call, turn_id: UUID, after: int) -> AsyncIterator[bytes]:
+    """Events as the wire format of the HTML standard, 9.2: `id`, `data`, an empty line; comments between."""
+    async with aclosing(_frames(call, turn_id, after)) as frames:
+        async for seq, text in _with_keep_alive(frames):
+            yield b": \n\n" if text is None else f"id: {seq}\ndata: {text}\n\n".encode()
+
+
+async def _frames(call: Call, turn_id: UUID, after: int) -> AsyncIterator[tuple[int, str]]:
+    """(number, encoded frame) after `after`; a snapshot first where those after it are no longer held."""
+    channel = feed.current()
+    while True:
+        try:
+            async with aclosing(channel.follow(turn_id, after)) as held:
+                async for text in held:
+                    after += 1
+                    yield after, text
+            return
+        except NotHeldError:
+            snapshot = await in_rows(call.door.run, commands.snapshot, turn_id)
+            if snapshot.seq > after or not snapshot.open:
+                yield snapshot.seq, snapshot.frame
+            after = snapshot.seq
+            if not snapshot.open:
+                return
+            if channel.last_seq(turn_id) is None:
+                channel.open(turn_id, after)
+
+
+async def _with_keep_alive(frames: AsyncIterator[tuple[int, str]]) -> AsyncIterator[tuple[int, str | None]]:
+    """`frames`, and (0, None) whenever none came for `KEEP_ALIVE` seconds."""
+    step: asyncio.Task[tuple[int, str]] | None = None
+    try:
+        while True:
+            step = asyncio.ensure_future(anext(frames))  # type: ignore[arg-type]  # an asynchronous generator's step is a coroutine
+            while not (await asyncio.wait({step}, timeout=KEEP_ALIVE))[0]:
+                yield 0, None
+            try:
+                seq, text = step.result()
+            except StopAsyncIteration:
+                return
+            yield seq, text
+    finally:
+        if step is not None and not step.done():
+            step.cancel()
+            await asyncio.wait({step})
+
+

@@ -1,0 +1,31 @@
+"""The addresses of the HTTP API, and what each needs."""
+
+from django.urls import path
+
+from accounts.policy import Action
+from conversations.api import attachments, conversations, listing, me, turns, variables
+from conversations.api.door import methods
+
+urlpatterns = [
+    path("me", methods(None, GET=me.read, PATCH=me.update)),
+    path("conversations", methods(Action.CHAT, GET=listing.index)),
+    path(
+        "conversations/<uuid:conversation>",
+        methods(
+            Action.CHAT, GET=conversations.read, PATCH=conversations.update, DELETE=conversations.delete
+        ),
+    ),
+    path("conversations/<uuid:conversation>/restore", methods(Action.CHAT, POST=conversations.restore)),
+    path("conversations/<uuid:conversation>/messages", methods(Action.CHAT, GET=conversations.messages)),
+    path("calls/<uuid:call_id>", methods(Action.CHAT, GET=conversations.read_call)),
+    path(
+        "servers/<slug:server>/variables",
+        methods(Action.CHAT, GET=variables.read, PUT=variables.put, DELETE=variables.clear),
+    ),
+    path("attachments", methods(Action.CHAT, POST=attachments.upload)),
+    path("attachments/<uuid:attachment>/content", methods(Action.CHAT, GET=attachments.content)),
+    path("turns", methods(Action.CHAT, POST=turns.start)),
+    path("turns/<uuid:turn>", methods(Action.CHAT, GET=turns.read)),
+    path("turns/<uuid:turn>/stop", methods(Action.CHAT, POST=turns.stop)),
+    path("turns/<uuid:turn>/events", methods(Action.CHAT, GET=turns.events)),
+]

@@ -1,0 +1,94 @@
+"""One's own values of a server's declared variables: they go in and are replaced, and never come out again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+from django.http import HttpResponse, JsonResponse
+
+from accounts import policy
+from accounts.actors import Actor
+from chatui.errors import InvalidRequestError, NotFoundError
+from conversations.api import body
+from conversations.api.door import Call
+from mcpservers.models import MCPServer, UserVariables
+
+VALUE_LIMIT = 8 * 1024  # characters
+
+
+async def read(call: Call, server: str) -> HttpResponse:
+    return JsonResponse(await call.rows(states, server))
+
+
+async def put(call: Call, server: str) -> HttpResponse:
+    """`{NAME: value}` sets those values and keeps the others; null or white space clears one."""
+    return JsonResponse(await call.rows(change, server, body.read_json(call.request)))
+
+
+async def clear(call: Call, server: str) -> HttpResponse:
+    await call.rows(forget, server)
+    return HttpResponse(status=204)
+
+
+def find(actor: Actor, slug: str) -> MCPServer:
+    """The server, if it is enabled and granted to the actor. Raises `NotFoundError`."""
+    rows = MCPServer.objects.visible_to(actor).filter(enabled=True, slug=slug).prefetch_related("grants")
+    server: MCPServer | None = rows.first()
+    if server is None or not policy.granted(actor, server.grants.all()):
+        raise NotFoundError(public_message="There is no such server.")
+    return server
+
+
+def declared_variables(server: MCPServer, values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What a server asks its users for, and which of it `values` has; never a value."""
+    return [
+        {
+            "name": name,
+            "title": str((about or {}).get("title") or name),
+            "description": str((about or {}).get("description") or ""),
+            "sensitive": bool((about or {}).get("sensitive")),
+            "set": bool(values.get(name, "").strip()),
+        }
+        for name, about in server.variables.items()
+    ]
+
+
+def states(actor: Actor, slug: str) -> dict[str, Any]:
+    server = find(actor, slug)
+    stored = UserVariables.objects.filter(server=server, user_id=actor.user_id).first()
+    return {"variables": declared_variables(server, stored.values if stored else {})}
+
+
+def change(actor: Actor, slug: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Store `changes` and return `states`. Raises `InvalidRequestError`, which names the variable, and nothing changes."""
+    server = find(actor, slug)
+    checked = {name: _checked(server, name, value) for name, value in changes.items()}
+    with transaction.atomic():
+        UserVariables.objects.get_or_create(server=server, user_id=actor.user_id)
+        stored = UserVariables.objects.select_for_update().get(server=server, user_id=actor.user_id)
+        values = {name: value for name, value in stored.values.items() if name in server.variables} | checked
+        stored.values = {name: value for name, value in values.items() if value}
+        stored.version = F("version") + 1
+        stored.save(update_fields=["values", "version", "updated_at"])
+    return {"variables": declared_variables(server, stored.values)}
+
+
+def _checked(server: MCPServer, name: str, value: Any) -> str:
+    if name not in server.variables:
+        declared = ", ".join(server.variables) or "none"
+        raise InvalidRequestError(public_message=f"{name[:80]}: this server has no such variable; it has {declared}.")
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequestError(public_message=f"{name}: a text, or null to clear it.")
+    text = (value or "").strip()
+    if len(text) > VALUE_LIMIT:
+        raise InvalidRequestError(public_message=f"{name}: at most {VALUE_LIMIT} characters.")
+    return text
+
+
+def forget(actor: Actor, slug: str) -> None:
+    """Forget all of the actor's values for the server. The row stays: connections notice its version."""
+    server = find(actor, slug)
+    UserVariables.objects.filter(server=server, user_id=actor.user_id).update(values={}, version=F("version") + 1)

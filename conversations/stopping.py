@@ -1,0 +1,22 @@
+"""Stopping a turn from any door: the mark in its row, its task if it runs here, and its end where nobody else ends it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from accounts.doors import Door
+from chatui.rows import in_rows
+from conversations import hints, supervisor, turns, wire
+
+
+async def stop(door: Door, user_id: UUID, turn_id: UUID) -> None:
+    """Stop a turn of the door's actor; what was produced is kept, and an ended turn stays as it is.
+
+    Raises what `turns.request_stop` raises.
+    """
+    stop = await in_rows(door.run, turns.request_stop, turn_id)
+    if supervisor.current().stop(turn_id) or stop.ended is None:
+        return
+    frame = wire.TurnFinished(outcome=stop.ended.outcome, message=stop.ended.message, error=stop.ended.error)
+    supervisor.announce_end(turn_id, frame)
+    await hints.tell_user(user_id, hints.turn_changed(turn_id, stop.conversation_id, stop.ended.outcome))
