@@ -269,10 +269,10 @@ class _Loop:
                     self.model_named = self.model.name
                     yield ModelNamed(self.model_named)
                 match chunk:
-                    case TextChunk(text):
+                    case TextChunk(text) if text:
                         self.shown = True
                         yield TextDelta(text)
-                    case ReasoningChunk(text):
+                    case ReasoningChunk(text) if text:
                         self.shown = True
                         yield ReasoningDelta(text)
                     case ArgumentsProgress(name, characters):

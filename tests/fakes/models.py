@@ -91,6 +91,8 @@ class ScriptedModel:
         try:
             for step in answer:
                 match step:
+                    case Finish():  # first: it is a str too
+                        finish = step
                     case str() if requests:
                         trailing += step
                     case str():
@@ -103,8 +105,6 @@ class ScriptedModel:
                         yield step
                     case ToolRequest():
                         requests.append(step)
-                    case Finish():
-                        finish = step
                     case asyncio.Event():
                         await step.wait()
                     case Completion():
@@ -183,6 +183,7 @@ class ScriptedToolbox:
 
     tools: Mapping[str, Behaviour] = field(default_factory=dict)
     decisions: dict[str, Decision] = field(default_factory=dict)
+    understood: dict[str, dict[str, Any]] = field(default_factory=dict)  # argument texts that are repaired
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     prepared: list[ToolRequest] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -200,7 +201,7 @@ class ScriptedToolbox:
         if request.name not in self.tools:
             result = ToolResult(ToolStatus.ERROR, f"unknown tool {request.name}; there are: {', '.join(self.tools)}")
             return PreparedCall(request, Decision.DENY, "unknown tool", result=result)
-        arguments = _loaded(request.arguments or "{}")
+        arguments = self.understood.get(request.arguments) or _loaded(request.arguments.strip() or "{}")
         if not isinstance(arguments, dict):
             result = ToolResult(ToolStatus.ERROR, "the arguments are not a JSON object")
             return PreparedCall(request, Decision.DENY, "bad arguments", result=result)
