@@ -1,0 +1,65 @@
+// Decisions about single calls: allow, deny, cancel.
+import { announce } from "./announce.js";
+import { load } from "./conversation.js";
+
+const byRequest = new Map(); // request id → call id
+
+/** Decide once: while it is under way, or after it was taken, nothing more is sent. */
+export function decide(chat, callId, decision, { note = "", args } = {}) {
+  const { decisions } = chat.store.get();
+  if (decisions[callId]?.state === "sending") return;
+  const requestId = crypto.randomUUID();
+  const frame = { type: "call.decide", request_id: requestId, call_id: callId, decision };
+  if (note.trim()) frame.note = note.trim();
+  if (args !== undefined) frame.arguments = args;
+  if (!chat.socket.send(frame)) {
+    mark(chat, callId, { state: "failed", message: "There is no connection. Try again when it is back." });
+    return;
+  }
+  byRequest.set(requestId, callId);
+  mark(chat, callId, { state: "sending", decision });
+  announce(decision === "deny" ? "Denied." : "Allowed.");
+}
+
+export function cancelCall(chat, callId) {
+  const requestId = crypto.randomUUID();
+  if (!chat.socket.send({ type: "call.cancel", request_id: requestId, call_id: callId })) {
+    chat.toast("There is no connection. The call goes on.");
+    return;
+  }
+  byRequest.set(requestId, callId);
+  mark(chat, callId, { state: "cancelling" });
+}
+
+function mark(chat, callId, decision) {
+  chat.store.set((state) => ({ decisions: { ...state.decisions, [callId]: decision } }));
+}
+
+/** An error for such a request. Decided elsewhere is no error: see how it stands. */
+export function settledByRequest(chat, frame) {
+  const callId = byRequest.get(frame.request_id);
+  if (!callId) return;
+  byRequest.delete(frame.request_id);
+  if (frame.code === "already_answered") {
+    const { conversation } = chat.store.get();
+    mark(chat, callId, undefined);
+    if (conversation) load(chat, conversation.id);
+    return;
+  }
+  mark(chat, callId, { state: "failed", message: frame.message });
+  announce(frame.message);
+}
+
+/** `question.changed`: the answer came from here, another tab or another device, or it is too late for one. */
+export function settled(chat, questionId, questionState) {
+  chat.store.set((state) => {
+    const { turn } = state;
+    if (!turn) return null;
+    const parts = turn.message.parts.map((part) =>
+      part.question?.id === questionId && part.question.state !== questionState
+        ? { ...part, question: { ...part.question, state: questionState } }
+        : part);
+    if (parts.every((part, index) => part === turn.message.parts[index])) return null;
+    return { turn: { ...turn, message: { ...turn.message, parts } } };
+  });
+}

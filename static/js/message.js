@@ -1,0 +1,143 @@
+// One message: what was said, by whom, what one can do with it.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useChat, useStore } from "./context.js";
+import { failure } from "./errors.js";
+import { html } from "./html.js";
+import { Icon } from "./icons.js";
+import { AnswerActions, Branches, IconButton, QuestionActions } from "./message-actions.js";
+import { meaning } from "./composer-keys.js";
+import { Parts, StatusLine } from "./parts.js";
+import { continueAnswer, regenerate, send } from "./sending.js";
+import { setting } from "./settings.js";
+import { agentOf } from "./state.js";
+import { Artifact } from "./toolresult.js";
+import { copy } from "./clipboard.js";
+import { clock, dayAndTime, ENDINGS, PROGRESS } from "./words.js";
+
+export function plainText(message) {
+  const texts = message.parts.filter((part) => part.type === "text" && part.kind !== "trailing").map((part) => part.text);
+  return texts.join("\n\n");
+}
+
+export function Question({ message, last }) {
+  const editing = useStore((state) => state.editing === message.id);
+  const text = plainText(message);
+  const files = message.parts.filter((part) => part.type === "attachment");
+  return html`<article class=${`message question ${message.pending ? "pending" : ""}`} aria-labelledby=${`h-${message.id}`}>
+    <h2 id=${`h-${message.id}`} class="visually-hidden">You</h2>
+    ${files.length > 0 && html`<div class="question-files">${files.map((file) => html`<${Artifact} key=${file.id} artifact=${file} />`)}</div>`}
+    ${editing
+      ? html`<${Editor} message=${message} text=${text} files=${files} />`
+      : text && html`<div class="bubble" dir="auto">${text}</div>`}
+    ${message.pending
+      ? html`<p class="sent-state">Sending</p>`
+      : !editing && html`<div class=${`actions ${last ? "shown" : ""}`}><${Time} at=${message.created_at} /><${QuestionActions} message=${message} text=${text} />
+          <${Branches} message=${message} what="version of your message" /></div>`}
+  </article>`;
+}
+
+function Editor({ message, text, files }) {
+  const chat = useChat();
+  const field = useRef(null);
+  const [value, setValue] = useState(text);
+  useEffect(() => {
+    field.current.focus();
+    field.current.setSelectionRange(value.length, value.length);
+  }, []);
+  const close = () => {
+    chat.store.set({ editing: null });
+    chat.composer.focus();
+  };
+  const submit = () => {
+    send(chat, { text: value, attachments: files.map(({ type, ...file }) => file), parentId: message.parent_id || "root" });
+  };
+  const onKeyDown = (event) => {
+    if (event.key === "Escape" && !event.isComposing) {
+      event.stopPropagation();
+      close();
+    } else if (meaning(event, { sendWith: setting("sendWith") }) === "send") {
+      event.preventDefault();
+      submit();
+    }
+  };
+  return html`<div class="editor">
+    <textarea ref=${field} aria-label="Edit your message" dir="auto" value=${value} onInput=${(event) => setValue(event.target.value)}
+      onKeyDown=${onKeyDown}></textarea>
+    <div class="editor-actions"><span class="muted small">The answer to the old version stays beside the new one.</span>
+      <button type="button" class="button quiet" onClick=${close}>Cancel</button>
+      <button type="button" class="button primary" disabled=${!value.trim() && !files.length} onClick=${submit}>Send</button></div>
+  </div>`;
+}
+
+export function Answer({ message, last, question }) {
+  const agent = useStore(agentOf);
+  const conversation = useStore((state) => state.conversation);
+  const turn = useStore((state) => (last ? state.turn : null));
+  const name = agent?.name || conversation?.agent?.name || "Agent";
+  const streaming = message.placeholder || turn?.message.id === message.id;
+  return html`<article class="message answer" aria-labelledby=${`h-${message.id}`} aria-busy=${streaming} id=${last ? "last-answer" : undefined}
+      tabindex=${last ? -1 : undefined}>
+    <header class="answer-head"><h2 id=${`h-${message.id}`}>${name}</h2>
+      ${message.model && html`<span class="answer-model" title="The model that wrote this">${message.model}</span>`}
+      ${message.created_at && !streaming && html`<${Time} at=${message.created_at} />`}</header>
+    <${Parts} parts=${message.parts} streaming=${streaming} />
+    ${streaming && html`<${Status} message=${message} turn=${turn} />`}
+    ${!streaming && html`<${Ending} message=${message} last=${last} />`}
+    ${!streaming && html`<div class=${`actions ${last ? "shown" : ""}`}><${AnswerActions} message=${message} question=${question} text=${plainText(message)} />
+      <${Branches} message=${message} what="answer" /></div>`}
+  </article>`;
+}
+
+function Status({ message, turn }) {
+  const stopping = useStore((state) => Boolean(state.stopping));
+  const connected = useStore((state) => state.connection.state === "open");
+  const words = statusWords({ message, turn, stopping, connected });
+  const since = useRef(Date.now());
+  const shown = useRef(words);
+  if (shown.current !== words) {
+    shown.current = words;
+    since.current = Date.now();
+  }
+  return words ? html`<${StatusLine} words=${words} since=${since.current} />` : null;
+}
+
+/** What is going on, in words; "" while the text itself shows it. */
+export function statusWords({ message, turn, stopping, connected }) {
+  if (!connected) return "Waiting for the connection";
+  if (stopping) return "Stopping";
+  if (!turn) return "Sending";
+  const last = message.parts[message.parts.length - 1];
+  if (turn.status === "waiting") return PROGRESS[turn.code] || "Waiting for you";
+  if (turn.label) return turn.label;
+  if (last?.type === "call" && last.status === "running") return "";
+  if (last?.type === "reasoning" && last.duration_ms === undefined) return "";
+  if (last?.type === "text" && !turn.code) return "";
+  return PROGRESS[turn.code] || "Thinking";
+}
+
+const CONTINUABLE = new Set(["stopped", "truncated", "interrupted"]);
+
+function Ending({ message, last }) {
+  const chat = useChat();
+  if (message.status === "failed") return html`<${ErrorCard} message=${message} />`;
+  const words = ENDINGS[message.status];
+  if (!words) return null;
+  return html`<div class=${`ending ${message.status}`}><span>${message.error?.message && message.status !== "stopped" ? message.error.message : words}</span>
+    ${last && CONTINUABLE.has(message.status) && html`<button type="button" class="button" onClick=${() => continueAnswer(chat, message)}>Continue</button>`}</div>`;
+}
+
+function ErrorCard({ message }) {
+  const chat = useChat();
+  const { title, text, code, requestId } = failure(message.error);
+  return html`<section class="error-card" aria-label="Error">
+    <h3><${Icon} name="warning" /><span>${title}</span></h3>
+    <p>${text}</p>
+    <div class="error-actions"><button type="button" class="button" onClick=${() => regenerate(chat, message)}><${Icon} name="refresh" size=${16} />Try again</button>
+      <details><summary>Details</summary><p>Code <code>${code}</code>${requestId && html`, request <code>${requestId}</code>
+        <${IconButton} icon="copy" name="Copy the request's id" onClick=${() => copy(requestId, "Copied")} />`}</p></details></div>
+  </section>`;
+}
+
+export function Time({ at }) {
+  return html`<time class="time" datetime=${at} title=${dayAndTime(at)}>${clock(at)}</time>`;
+}

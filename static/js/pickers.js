@@ -1,0 +1,89 @@
+// Who answers, and with which tools: pickers in the composer, each server with its state.
+import { useState } from "preact/hooks";
+import { useChat, useStore } from "./context.js";
+import { newChat } from "./conversation.js";
+import { html } from "./html.js";
+import { Icon } from "./icons.js";
+import { Popover } from "./popover.js";
+import { setUp } from "./setup-dialog.js";
+import { agentOf } from "./state.js";
+import { count, SERVER_STATES, toolWords } from "./words.js";
+
+export function AgentPicker() {
+  const chat = useChat();
+  const agents = useStore((state) => state.agents);
+  const agent = useStore(agentOf);
+  const bound = useStore((state) => state.conversation);
+  const name = agent?.name || bound?.agent?.name;
+  if (!agents?.length || !name) return null;
+  return html`<${Popover} label="Choose an agent" side="up" edge="start" wide button=${(props) => html`<button class="button quiet pick" ...${props} title="Choose an agent"
+      aria-label=${`Agent: ${name}`}><span class="pick-name">${name}</span><${Icon} name="chevron" size=${15} /></button>`}>
+    ${(close) => html`<${AgentList} agents=${agents} current=${agent?.slug} bound=${bound} choose=${(slug) => {
+      close();
+      if (bound) newChat(chat, { agent: slug });
+      else chat.chooseAgent(slug);
+    }} />`}</${Popover}>`;
+}
+
+function AgentList({ agents, current, bound, choose }) {
+  const [query, setQuery] = useState("");
+  const wanted = query.trim().toLowerCase();
+  const found = agents.filter((agent) => `${agent.name} ${agent.description || ""}`.toLowerCase().includes(wanted));
+  return html`${agents.length > 6 && html`<input type="search" class="panel-search" data-focus placeholder="Search agents" aria-label="Search agents" value=${query}
+      onInput=${(event) => setQuery(event.target.value)} />`}
+    ${bound && html`<p class="panel-note">Another agent starts a new chat.</p>`}
+    <ul class="panel-list">${found.map((agent) => html`<li key=${agent.slug}><button type="button" class="panel-item" aria-pressed=${agent.slug === current}
+      onClick=${() => choose(agent.slug)}><span class="panel-words"><span class="panel-title">${agent.name}</span>
+        ${agent.description && html`<span class="panel-text">${agent.description}</span>`}
+        <span class="panel-text faint">${agent.model?.title || ""}</span></span>${agent.slug === current && html`<${Icon} name="check" />`}</button></li>`)}</ul>
+    ${!found.length && html`<p class="panel-note">No agent is called so.</p>`}`;
+}
+
+export function ToolPicker() {
+  const chat = useChat();
+  const agent = useStore(agentOf);
+  const tools = useStore((state) => state.tools);
+  const servers = agent?.servers || [];
+  if (!agent || !servers.length) return null;
+  const on = tools.on ? servers.filter((server) => !tools.off.includes(server.slug)) : [];
+  const broken = on.some((server) => ["needs_setup", "needs_sign_in", "error"].includes(server.state));
+  const words = on.length ? `${count(on.length, "tool server")} on` : "Tools are off";
+  return html`<${Popover} label="Tools" side="up" edge="start" wide onClose=${() => chat.loadAgents({ quiet: true })} button=${(props) => html`<button class=${`button quiet pick ${on.length ? "" : "off"}`} ...${props}
+      title="Tools" aria-label=${`Tools: ${words}${broken ? ", one needs attention" : ""}`}><${Icon} name="tool" size=${17} /><span class="pick-count">${on.length}</span>
+      ${broken && html`<span class="dot warn"></span>`}</button>`}>
+    ${() => html`<${ServerList} agent=${agent} servers=${servers} tools=${tools} />`}</${Popover}>`;
+}
+
+function ServerList({ agent, servers, tools }) {
+  const chat = useChat();
+  return html`<label class="switch-row"><span class="panel-words"><span class="panel-title">Use tools</span>
+      <span class="panel-text">${agent.model && agent.model.tools === false ? "This agent's model cannot use tools." : "For your next messages."}</span></span>
+      <input type="checkbox" role="switch" class="switch" data-focus checked=${tools.on} onChange=${(event) => chat.chooseTools({ ...tools, on: event.target.checked })} /></label>
+    <ul class="panel-list">${servers.map((server) => html`<${Server} key=${server.slug} server=${server} tools=${tools} />`)}</ul>`;
+}
+
+function Server({ server, tools }) {
+  const chat = useChat();
+  const [open, setOpen] = useState(false);
+  const on = tools.on && !tools.off.includes(server.slug);
+  const toggle = (event) => chat.chooseTools({
+    ...tools, off: event.target.checked ? tools.off.filter((slug) => slug !== server.slug) : [...tools.off, server.slug],
+  });
+  const offered = server.tools || [];
+  const missing = (server.variables || []).length > 0;
+  return html`<li class="server">
+    <label class="switch-row"><span class="panel-words"><span class="panel-title">${server.title}</span>
+      <span class=${`server-state ${server.state}`}><span class="dot"></span>${SERVER_STATES[server.state] || server.state}${
+        offered.length && server.state === "ready" ? ` · ${count(offered.length, "tool")}` : ""}</span></span>
+      <input type="checkbox" role="switch" class="switch" aria-label=${`Use ${server.title}`} disabled=${!tools.on} checked=${on} onChange=${toggle} /></label>
+    ${server.message && server.state !== "ready" && html`<p class="server-message">${server.message}</p>`}
+    <div class="server-actions">
+      ${missing && html`<button type="button" class=${`button ${server.state === "needs_setup" ? "" : "quiet"}`} onClick=${() => setUp(chat, server)}>Set up</button>`}
+      ${offered.length > 0 && html`<button type="button" class="button quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide tools" : "Show tools"}</button>`}</div>
+    ${open && html`<ul class="tools">${offered.map((tool) => html`<li key=${tool.name}><span class="tool-name">${toolWords({ title: tool.title, tool: tool.name })}</span>
+      <span class=${`tool-decision ${tool.decision}`}>${DECISIONS[tool.decision] || tool.decision || ""}</span>
+      ${tool.description && html`<span class="tool-text">${tool.description}</span>`}</li>`)}</ul>`}
+  </li>`;
+}
+
+const DECISIONS = { allow: "runs at once", ask: "asks first", deny: "not allowed", quarantined: "withheld: broken" };

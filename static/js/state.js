@@ -1,0 +1,86 @@
+// The state of the page, and what is read off it. Pure.
+import { isOpen } from "./turn.js";
+import { childrenOf, newestLeaf, pathTo } from "./tree.js";
+
+export function initialState(config) {
+  return {
+    connection: { state: "connecting", retryAt: 0, since: Date.now(), before: false },
+    agents: null, // [{slug, name, …}] once loaded
+    agentsError: "",
+    agent: null, // slug, for a new chat
+    tools: { on: true, off: [] }, // off: slugs of servers
+    view: config.conversation ? "loading" : "new", // then ready, missing or failed
+    viewError: "",
+    conversation: null,
+    messages: {}, // id → message
+    leaf: null,
+    turn: null, // the open turn of this conversation
+    pending: null, // a request for one: {requestId, type, parentId, messageId, parts, at}
+    decisions: {}, // call id → {state: "sending" | "failed", message}
+    editing: null, // id of the message that is being edited
+    stopping: null, // id of the turn, or of the request, that is being stopped
+    chips: [], // files of the message that is being written: see attachments.js
+    notice: null, // above the composer: {kind, text}
+    list: { items: [], next: null, state: "loading", query: "", archived: false, error: "" },
+    running: {}, // conversation id → status of its open turn
+    unseen: {}, // conversation id → true: an answer ended while another chat was shown
+  };
+}
+
+export function isBusy(state) {
+  return Boolean(state.turn || state.pending);
+}
+
+/** The agent of the conversation, or the one chosen for a new chat; null while agents load. */
+export function agentOf(state) {
+  const slug = state.conversation ? state.conversation.agent?.slug : state.agent;
+  return state.agents?.find((agent) => agent.slug === slug) || null;
+}
+
+const WAITING_ANSWER = { id: "pending-answer", role: "assistant", parts: [], status: "running", placeholder: true };
+
+/** The messages to be shown, from the root to the end: what is being written in its newest form, what is sent as sent. */
+export function shownPath(state) {
+  const { pending, turn, messages } = state;
+  let path = pathTo(messages, pending && pending.type !== "turn.continue" ? pending.parentId : state.leaf);
+  if (turn) path = path.map((message) => (message.id === turn.message.id ? turn.message : message));
+  if (!pending || pending.type === "turn.continue") return path;
+  if (pending.type === "turn.start") {
+    path = [...path, {
+      id: pending.requestId, role: "user", parts: pending.parts, status: "completed", pending: true,
+      created_at: new Date(pending.at).toISOString(),
+    }];
+  }
+  return [...path, WAITING_ANSWER];
+}
+
+/** The message that a new question follows: the last answer shown. */
+export function lastAnswer(state) {
+  const last = pathTo(state.messages, state.leaf).findLast((message) => message.role === "assistant");
+  return last ? last.id : null;
+}
+
+/** The fields of the state for a conversation as `GET …/messages` gives it. */
+export function loaded({ conversation, messages, turn }) {
+  const byId = Object.fromEntries(messages.map((message) => [message.id, message]));
+  return { conversation, messages: byId, leaf: leafOf(conversation, byId), open: turn };
+}
+
+function leafOf(conversation, messages) {
+  const chosen = conversation.current_leaf;
+  if (chosen && messages[chosen]) return newestLeaf(messages, chosen);
+  const roots = childrenOf(messages).get("") || [];
+  return roots.length ? newestLeaf(messages, roots[roots.length - 1].id) : null;
+}
+
+/** The calls of the shown turn that wait for a decision. */
+export function waitingCalls(state) {
+  if (!state.turn) return [];
+  return state.turn.message.parts.filter((part) => part.type === "call" && part.status === "waiting");
+}
+
+export function openTurns(turns) {
+  return Object.fromEntries(
+    turns.filter((turn) => isOpen(turn.status)).map((turn) => [turn.conversation_id, turn.status]),
+  );
+}

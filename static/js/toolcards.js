@@ -1,0 +1,111 @@
+// Tool calls in an answer: one compact line each, opened for arguments and result; several in a row under a summary.
+import { useEffect, useState } from "preact/hooks";
+import { ApprovalCard } from "./approval.js";
+import { useChat, useStore } from "./context.js";
+import { cancelCall } from "./deciding.js";
+import { html } from "./html.js";
+import { Icon } from "./icons.js";
+import { ToolResult } from "./toolresult.js";
+import { Arguments, isShortened, useWholeCall } from "./values.js";
+import { CALL_STATES, count, duration, toolWords } from "./words.js";
+
+const ICONS = { ok: "check", waiting: "shield", pending: "clock", denied: "close", cancelled: "close", expired: "clock" };
+const OPEN = new Set(["pending", "waiting", "running"]);
+
+/** `live`: they belong to the answer that is being written now. */
+export function Calls({ calls, live }) {
+  const [choice, setChoice] = useState(null);
+  if (calls.length === 1) return html`<div class="calls"><${Call} call=${calls[0]} live=${live} /></div>`;
+  const asking = calls.filter((call) => call.status === "waiting");
+  const open = choice ?? (live || calls.some((call) => OPEN.has(call.status)) || calls.length < 4);
+  return html`<div class="calls group">
+    <button type="button" class="calls-summary" aria-expanded=${open} onClick=${() => setChoice(!open)}>
+      <${Icon} name="tool" size=${16} /><span class="calls-words">${summary(calls)}</span>
+      <${Icon} name="chevron" size=${16} /></button>
+    ${open
+      ? html`<div class="calls-list">${calls.map((call) => html`<${Call} key=${call.id} call=${call} live=${live} />`)}</div>`
+      : asking.map((call) => html`<${Call} key=${call.id} call=${call} live=${live} />`)}
+  </div>`;
+}
+
+/** "3 tools used · Ticket system, Clock · 1 failed". */
+export function summary(calls) {
+  const running = calls.filter((call) => OPEN.has(call.status));
+  const failed = calls.filter((call) => !OPEN.has(call.status) && call.status !== "ok");
+  const servers = [...new Set(calls.map((call) => call.server_title || call.server).filter(Boolean))];
+  const words = [
+    running.length ? `${calls.length - running.length} of ${count(calls.length, "tool call")} done` : count(calls.length, "tool call"),
+    servers.slice(0, 3).join(", ") + (servers.length > 3 ? ` and ${servers.length - 3} more` : ""),
+  ];
+  if (failed.length) words.push(`${failed.length} not successful`);
+  return words.filter(Boolean).join(" · ");
+}
+
+function Call({ call, live }) {
+  if (call.status === "waiting" && call.question?.state !== "expired") return html`<${ApprovalCard} call=${call} live=${live} />`;
+  return html`<${CallLine} call=${call} live=${live} />`;
+}
+
+function CallLine({ call, live }) {
+  const chat = useChat();
+  const [open, setOpen] = useState(false);
+  const cancelling = useStore((state) => state.decisions[call.id]?.state === "cancelling");
+  const running = call.status === "running" && live;
+  const state = cancelling && running ? "Cancelling" : CALL_STATES[call.status] || call.status;
+  const name = `${call.server_title || call.server || "Tool"}: ${toolWords(call)}`;
+  const details = `call-${call.id}`;
+  return html`<div class=${`call ${call.status}`}>
+    <div class="call-line">
+      <button type="button" class="call-open" aria-expanded=${open} aria-controls=${details} onClick=${() => setOpen(!open)}>
+        <span class="call-icon"><${StateIcon} status=${call.status} live=${live} /></span>
+        <span class="call-name"><span class="call-server">${call.server_title || call.server || "Tool"}</span> ${toolWords(call)}</span>
+        <span class="call-state">${state}</span>
+        <span class="call-time">${running ? html`<${Elapsed} since=${call.started_at} />` : duration(call.duration_ms)}</span>
+        <${Icon} name="chevron" size=${16} />
+      </button>
+      ${running && html`<button type="button" class="button quiet call-cancel" disabled=${cancelling} aria-label=${`Cancel ${name}`}
+        onClick=${() => cancelCall(chat, call.id)}>Cancel</button>`}
+    </div>
+    ${running && call.progress && html`<${Progress} progress=${call.progress} name=${name} />`}
+    <div id=${details} class="call-details" hidden=${!open}>${open && html`<${Details} call=${call} />`}</div>
+  </div>`;
+}
+
+function StateIcon({ status, live }) {
+  if (status === "running" && live) return html`<span class="spinner"></span>`;
+  return html`<${Icon} name=${ICONS[status] || (status === "running" ? "clock" : "warning")} size=${16} />`;
+}
+
+function Progress({ progress: { progress, total, message }, name }) {
+  const known = total > 0;
+  const words = message || (known ? `${Math.round((progress / total) * 100)} %` : `${progress}`);
+  return html`<div class="call-progress"><progress max=${known ? total : undefined} value=${known ? Math.min(progress, total) : undefined}
+    aria-label=${name}></progress><span dir="auto">${words}${message && known ? html` <span class="muted">(${progress}/${total})</span>` : ""}</span></div>`;
+}
+
+function Details({ call }) {
+  const shortened = isShortened(call.arguments);
+  const whole = useWholeCall(call, shortened);
+  const given = shortened && whole?.call ? whole.call.arguments : call.arguments;
+  return html`<h4>Arguments</h4>
+    <${Arguments} value=${shortened && !whole?.call ? call.arguments.truncated : given} />
+    ${call.decided_by && html`<p class="decided"><${Icon} name="shield" size=${15} />${decidedWords(call)}</p>`}
+    ${!call.decided_by && call.reason && html`<p class="muted small">${call.reason}</p>`}
+    ${!OPEN.has(call.status) && html`<h4>${call.status === "ok" ? "Result" : CALL_STATES[call.status] || "Result"}</h4><${ToolResult} call=${call} />`}
+    <p class="muted small">Tool <code>${call.tool}</code> of ${call.server_title || call.server || "an unknown server"}</p>`;
+}
+
+export function decidedWords(call) {
+  return `${call.status === "denied" ? "Denied" : "Allowed"} by ${call.decided_by}`;
+}
+
+/** Counts the seconds, beside the live regions and not in them. */
+export function Elapsed({ since }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const passed = since ? now - since : 0;
+  return passed >= 1000 ? html`<span>${duration(Math.floor(passed / 1000) * 1000)}</span>` : null;
+}

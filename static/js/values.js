@@ -1,0 +1,61 @@
+// Arguments and results as people read them. What comes from a model or a tool is shown whole and made visible: signs
+// that hide or reorder text are written out.
+import { useEffect, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { useChat } from "./context.js";
+import { count } from "./words.js";
+
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+
+/** `text` with invisible and direction-changing signs written as their code points. */
+export function visible(text) {
+  return text.replace(HIDDEN, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
+}
+
+export function pretty(value) {
+  return visible(typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "");
+}
+
+/** `[[name, text]]` of an object's fields; null for anything else. */
+export function fields(value) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return null;
+  return Object.entries(value).map(([name, inner]) => [visible(name), pretty(inner)]);
+}
+
+/** Whether the server sent only the beginning of a value, with the address of the whole. */
+export function isShortened(value) {
+  return Boolean(value && typeof value === "object" && typeof value.truncated === "string" && value.url);
+}
+
+const LONG = 1200; // characters, above which a value scrolls in itself
+
+export function Text({ text, label }) {
+  const long = text.length > LONG;
+  return html`<pre class=${`value ${long ? "long" : ""}`} dir="auto" tabindex=${long ? 0 : undefined} role=${long ? "region" : undefined}
+    aria-label=${long ? label : undefined}>${text}</pre>${long && html`<p class="value-note">${count(text.length, "character")}, all shown: scroll to read.</p>`}`;
+}
+
+export function Arguments({ value }) {
+  const rows = fields(value);
+  if (rows && !rows.length) return html`<p class="muted small">No arguments.</p>`;
+  if (!rows) return html`<${Text} text=${pretty(value)} label="Arguments" />`;
+  return html`<dl class="arguments">${rows.map(([name, text]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${text} label=${name} /></dd></div>`)}</dl>`;
+}
+
+/** The whole of a call that was shortened: `{call, error}`; null while it loads. Nothing is fetched unless `wanted`. */
+export function useWholeCall(call, wanted) {
+  const chat = useChat();
+  const [whole, setWhole] = useState(null);
+  useEffect(() => {
+    if (!wanted) return undefined;
+    let here = true;
+    chat.api.get(`calls/${call.id}`).then(
+      (found) => here && setWhole({ call: found, error: "" }),
+      (error) => here && setWhole({ call: null, error: error.message }),
+    );
+    return () => {
+      here = false;
+    };
+  }, [call.id, call.status, wanted]);
+  return whole;
+}
