@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 from uuid import UUID
 
@@ -31,7 +31,7 @@ class TurnFeed(Protocol):
         """The number of the last frame published, None for a turn that this feed does not know."""
         ...
 
-    def follow(self, turn_id: UUID, after: int) -> AsyncIterator[str]:
+    def follow(self, turn_id: UUID, after: int) -> AsyncGenerator[str]:
         """Encoded frames from `after` + 1 on, live, until the turn ends. Raises `NotHeldError` at the first step."""
         ...
 
@@ -101,7 +101,7 @@ class MemoryFeed:
         channel = self._channels.get(turn_id)
         return None if channel is None else channel.last
 
-    async def follow(self, turn_id: UUID, after: int) -> AsyncIterator[str]:
+    async def follow(self, turn_id: UUID, after: int) -> AsyncGenerator[str]:
         channel = self._channels.get(turn_id)
         if channel is None or not channel.first - 1 <= after <= channel.last:
             raise NotHeldError(turn_id)

@@ -1,4 +1,4 @@
-"""Stopping a turn from any door: the mark in its row, its task if it runs here, and its end where nobody else ends it."""
+"""Stopping a turn from any door: its mark, its task if it runs here, its end where nobody else ends it."""
 
 from __future__ import annotations
 

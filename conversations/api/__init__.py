@@ -1,1 +1,1 @@
-"""The HTTP API under `/api/v1/`: plain asynchronous views behind one door; `docs/reference/http-api.md` describes it."""
+"""The HTTP API under `/api/v1/`, plain asynchronous views behind one door: see `docs/reference/http-api.md`."""

@@ -12,7 +12,7 @@ from pydantic import Field, StrictBool, field_validator
 
 from accounts.actors import Actor
 from chatui.errors import InvalidRequestError, NotFoundError
-from conversations import commands, hints, stopping, turns
+from conversations import commands, hints, stopping
 from conversations.api import body
 from conversations.api.door import Call
 from conversations.api.listing import open_turns
@@ -136,9 +136,7 @@ def whole_tree(actor: Actor, conversation_id: UUID) -> dict[str, Any]:
 def whole_call(actor: Actor, call_id: UUID) -> dict[str, Any]:
     """The call as its part in the message, with arguments and result unshortened. Raises `NotFoundError`."""
     own = Conversation.objects.visible_to(actor)
-    call = (
-        ToolCall.objects.select_related("decided_by").filter(pk=call_id, message__conversation__in=own).first()
-    )
+    call = ToolCall.objects.select_related("decided_by").filter(pk=call_id, message__conversation__in=own).first()
     if call is None:
         raise NotFoundError(public_message="There is no such call.")
     return call_json(call, whole=True)

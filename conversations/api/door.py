@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -55,8 +55,8 @@ class Call:
         return await in_rows(function, self.actor, *args, **kwargs)
 
 
-Handler = Callable[..., Awaitable[HttpResponseBase]]
-View = Callable[..., Awaitable[HttpResponseBase]]
+Handler = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
+View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 
 
 class _CSRFCheck(CsrfViewMiddleware):

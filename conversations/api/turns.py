@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from accounts.actors import Actor
+from accounts.doors import Door
 from chatui.errors import InvalidRequestError
 from chatui.rows import in_rows
 from conversations import beginning, commands, feed, stopping, turns, wire
@@ -21,6 +22,7 @@ from conversations.api.door import Call
 from conversations.feed import NotHeldError
 from conversations.representations import one_message_json
 
+T = TypeVar("T")
 KEEP_ALIVE = 15.0  # seconds without an event after which a comment keeps proxies from closing the stream
 
 
@@ -78,12 +80,12 @@ def turn_json(actor: Actor, turn_id: UUID) -> dict[str, Any]:
 
 async def _stream(call: Call, turn_id: UUID, after: int) -> AsyncIterator[bytes]:
     """Events as the wire format of the HTML standard, 9.2: `id`, `data`, an empty line; comments between."""
-    async with aclosing(_frames(call, turn_id, after)) as frames:
-        async for seq, text in _with_keep_alive(frames):
-            yield b": \n\n" if text is None else f"id: {seq}\ndata: {text}\n\n".encode()
+    async with aclosing(with_keep_alive(frames(call.door, turn_id, after), KEEP_ALIVE)) as numbered:
+        async for event in numbered:
+            yield b": \n\n" if event is None else f"id: {event[0]}\ndata: {event[1]}\n\n".encode()
 
 
-async def _frames(call: Call, turn_id: UUID, after: int) -> AsyncIterator[tuple[int, str]]:
+async def frames(door: Door, turn_id: UUID, after: int) -> AsyncGenerator[tuple[int, str]]:
     """(number, encoded frame) after `after`; a snapshot first where those after it are no longer held."""
     channel = feed.current()
     while True:
@@ -94,7 +96,7 @@ async def _frames(call: Call, turn_id: UUID, after: int) -> AsyncIterator[tuple[
                     yield after, text
             return
         except NotHeldError:
-            snapshot = await in_rows(call.door.run, commands.snapshot, turn_id)
+            snapshot = await in_rows(door.run, commands.snapshot, turn_id)
             if snapshot.seq > after or not snapshot.open:
                 yield snapshot.seq, snapshot.frame
             after = snapshot.seq
@@ -104,22 +106,25 @@ async def _frames(call: Call, turn_id: UUID, after: int) -> AsyncIterator[tuple[
                 channel.open(turn_id, after)
 
 
-async def _with_keep_alive(frames: AsyncIterator[tuple[int, str]]) -> AsyncIterator[tuple[int, str | None]]:
-    """`frames`, and (0, None) whenever none came for `KEEP_ALIVE` seconds."""
-    step: asyncio.Task[tuple[int, str]] | None = None
+async def with_keep_alive(events: AsyncGenerator[T], seconds: float) -> AsyncGenerator[T | None]:
+    """`events`, and None whenever none came for `seconds`; closes `events` at its own end."""
+    step: asyncio.Task[T] | None = None
     try:
         while True:
-            step = asyncio.ensure_future(anext(frames))  # type: ignore[arg-type]  # an asynchronous generator's step is a coroutine
-            while not (await asyncio.wait({step}, timeout=KEEP_ALIVE))[0]:
-                yield 0, None
+            step = asyncio.create_task(_step(events))
+            while not (await asyncio.wait({step}, timeout=seconds))[0]:
+                yield None
             try:
-                seq, text = step.result()
+                event = step.result()
             except StopAsyncIteration:
                 return
-            yield seq, text
+            yield event
     finally:
         if step is not None and not step.done():
             step.cancel()
             await asyncio.wait({step})
+        await events.aclose()
 
 
+async def _step(events: AsyncGenerator[T]) -> T:
+    return await anext(events)

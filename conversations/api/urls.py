@@ -11,9 +11,7 @@ urlpatterns = [
     path("conversations", methods(Action.CHAT, GET=listing.index)),
     path(
         "conversations/<uuid:conversation>",
-        methods(
-            Action.CHAT, GET=conversations.read, PATCH=conversations.update, DELETE=conversations.delete
-        ),
+        methods(Action.CHAT, GET=conversations.read, PATCH=conversations.update, DELETE=conversations.delete),
     ),
     path("conversations/<uuid:conversation>/restore", methods(Action.CHAT, POST=conversations.restore)),
     path("conversations/<uuid:conversation>/messages", methods(Action.CHAT, GET=conversations.messages)),

@@ -63,7 +63,7 @@ def states(actor: Actor, slug: str) -> dict[str, Any]:
 
 
 def change(actor: Actor, slug: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Store `changes` and return `states`. Raises `InvalidRequestError`, which names the variable, and nothing changes."""
+    """Store `changes` and return `states`. Raises `InvalidRequestError`, naming the variable, and changes nothing."""
     server = find(actor, slug)
     checked = {name: _checked(server, name, value) for name, value in changes.items()}
     with transaction.atomic():
