@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mcpservers.models import MCPServer, Transport
+from mcpservers.placeholders import PLACEHOLDER, names_in
 
 # RFC 9110, section 5.6.2: a field name is a token.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _HEADER_VALUE_BROKEN = re.compile(r"[\r\n\0]")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
-_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")
 _ENVIRONMENT = re.compile(r"\$\{[^{}]*\}")
 _NAMESPACES = {
     "user": {"id", "username", "email", "name"},
@@ -37,13 +37,6 @@ def findings(server: MCPServer) -> Iterator[Finding]:
     yield from (("read_only", message) for message in glob_findings(server.read_only))
     yield from (("rules", message) for message in rule_findings(server.rules))
     yield from _placeholders(server)
-
-
-def uses_environment(server: MCPServer) -> Iterator[str]:
-    """The fields in which a `${NAME}` stands, to be expanded at connect: only a superuser may save such a one."""
-    for name, texts in _templates(server).items():
-        if any(_ENVIRONMENT.search(text) for text in texts):
-            yield name
 
 
 def _stdio(server: MCPServer) -> Iterator[Finding]:
@@ -80,7 +73,7 @@ def url_finding(url: str) -> str | None:
     authority = re.match(r"[^/?#]*(?://[^/?#]*)?", url)
     if authority and ("{{" in authority.group() or "${" in authority.group()):
         return "A placeholder may stand in the path and the query, not in scheme, host or port."
-    if re.search(r"[\s\x00-\x1f\\]", _PLACEHOLDER.sub("", url)):
+    if re.search(r"[\s\x00-\x1f\\]", PLACEHOLDER.sub("", url)):
         return "The address holds a space, a backslash or a control character."
     try:
         parts = urlsplit(url)
@@ -124,17 +117,19 @@ def glob_findings(globs: Any) -> Iterator[str]:
 
 
 def rule_findings(rules: Any) -> Iterator[str]:
-    """What is wrong with a list of rules `{tool: glob, do: allow|ask|deny}`, naming the rule by its place."""
+    """What is wrong with a list of rules `{tool: glob, do: allow|ask|deny, remember?}`, each named by its place."""
     if not isinstance(rules, list):
         yield "The rules are a list of {tool, do}."
         return
     for number, rule in enumerate(rules, start=1):
-        if not isinstance(rule, dict) or rule.keys() != {"tool", "do"}:
-            yield f"Rule {number} has exactly the keys tool and do."
+        if not isinstance(rule, dict) or rule.keys() - {"remember"} != {"tool", "do"}:
+            yield f"Rule {number} has the keys tool and do, and may have remember."
         elif not isinstance(rule["tool"], str) or not rule["tool"]:
             yield f"Rule {number}: tool is a pattern such as “get_*”."
         elif rule["do"] not in DECISIONS:
             yield f"Rule {number}: do is one of {', '.join(DECISIONS)}."
+        elif not isinstance(rule.get("remember", True), bool):
+            yield f"Rule {number}: remember is true or false."
 
 
 def _texts(value: Any) -> bool:
@@ -155,10 +150,12 @@ def _placeholders(server: MCPServer) -> Iterator[Finding]:
     declared = server.variables if isinstance(server.variables, dict) else {}
     for field, texts in _templates(server).items():
         for text in texts:
-            for match in _PLACEHOLDER.finditer(text):
-                name = match.group(1).strip()
+            for name in names_in(text):
                 if not _known(name, declared):
                     yield field, f"{{{{{name}}}}} is neither a variable of this server nor a placeholder that we know."
+            if _ENVIRONMENT.search(text):
+                # Nothing expands it later, and a reference is never sent literally.
+                yield field, "“${…}” is expanded in a configuration file only."
 
 
 def _known(name: str, declared: dict[str, Any]) -> bool:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from accounts.models import Role
 from agents.models import Dialect
@@ -102,6 +111,12 @@ class OAuth(Section):
 class Rule(Section):
     tool: Text
     do: Literal["allow", "ask", "deny"]
+    remember: bool = True  # whether a person may answer “always allow”
+
+    @model_serializer(mode="wrap")
+    def without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = handler(self)
+        return value if not self.remember else {name: item for name, item in value.items() if name != "remember"}
 
 
 class Grant(Section):

@@ -1,0 +1,103 @@
+"""The admin's site: entered by membership through the ordinary sign-in, holding only what knows organizations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.views import LogoutView
+from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, resolve_url
+from django.urls import URLPattern, path, reverse
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+from unfold.sites import UnfoldAdminSite
+
+from accounts.tenant_admin import TenantAdmin, reach_of
+
+
+class ChatUIAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no type stubs
+    def register(self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any) -> None:
+        """Register what is built on `TenantAdmin`; other packages' admins would show every tenant's rows (and keys)."""
+        if admin_class is not None and issubclass(admin_class, TenantAdmin):
+            super().register(model_or_iterable, admin_class, **options)
+
+    def unregister(self, model_or_iterable: type[models.Model] | Iterable[type[models.Model]]) -> None:
+        """Unregister what is registered: a package may want to replace what was never let in."""
+        wanted = model_or_iterable if isinstance(model_or_iterable, Iterable) else [model_or_iterable]
+        super().unregister([model for model in wanted if self.is_registered(model)])
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        return reach_of(request).sees()
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Never a form of its own: two-factor sign-in and rate limits are allauth's."""
+        target = request.GET.get("next", "")
+        if not url_has_allowed_host_and_scheme(target, {request.get_host()}, request.is_secure()):
+            target = reverse("admin:index")
+        if self.has_permission(request):
+            return redirect(target)
+        if request.user.is_authenticated:
+            raise PermissionDenied(_("Only an organization's owners, admins and auditors enter the administration."))
+        return redirect(f"{resolve_url(settings.LOGIN_URL)}?{urlencode({'next': target})}")
+
+    def logout(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        return LogoutView.as_view(next_page=settings.LOGOUT_REDIRECT_URL)(request)
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return redirect("account_change_password")
+
+    def get_urls(self) -> list[URLPattern]:
+        from mcpservers.admin_connections import close_connection, connections
+
+        def mine(view: Any) -> Any:
+            return self.admin_view(never_cache(view))
+
+        return [
+            path("connections/", mine(connections), {"site": self}, name="connections"),
+            path("connections/close/", mine(close_connection), {"site": self}, name="connections_close"),
+            *super().get_urls(),
+        ]
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """The sidebar: what one sets up, in the order in which one does."""
+
+    def item(title: Any, icon: str, name: str) -> dict[str, Any]:
+        return {"title": title, "icon": icon, "link": reverse(f"admin:{name}")}
+
+    return [
+        {
+            "title": _("Setting up"),
+            "items": [
+                item(_("Overview"), "home", "index"),
+                item(_("Model endpoints"), "neurology", "agents_modelendpoint_changelist"),
+                item(_("MCP servers"), "build", "mcpservers_mcpserver_changelist"),
+                item(_("Agents"), "smart_toy", "agents_agent_changelist"),
+            ],
+        },
+        {
+            "title": _("People"),
+            "separator": True,
+            "items": [
+                item(_("Members"), "badge", "accounts_membership_changelist"),
+                item(_("Groups"), "groups", "accounts_group_changelist"),
+                item(_("Users"), "person", "accounts_user_changelist"),
+                item(_("API keys"), "key", "accounts_apikey_changelist"),
+                item(_("Organizations"), "domain", "accounts_organization_changelist"),
+            ],
+        },
+        {
+            "title": _("Running"),
+            "separator": True,
+            "items": [
+                item(_("Live connections"), "cable", "connections"),
+                item(_("Conversations"), "forum", "conversations_conversation_changelist"),
+            ],
+        },
+    ]

@@ -1,0 +1,197 @@
+"""MCP servers in the admin: the definition, who may use it, what it offers, and whether it can be reached."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import async_to_sync
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from accounts.actors import find_actor
+from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
+from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
+from mcpservers.admin_tools import stored_tools
+from mcpservers.connections import close_connection, live_connections
+from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
+from mcpservers.scope import scope_of
+
+
+class ServerGrantInline(TenantTabularInline):
+    model = ServerGrant
+    form = GrantForm
+    fields = ("whole_organization", "group", "user", "tool", "deny")
+    verbose_name_plural = _("Grants: who may use it (no grant, no access; a denial wins)")
+
+
+@admin.register(MCPServer)
+class MCPServerAdmin(TenantAdmin):
+    list_display = (
+        "title",
+        "slug",
+        "organization",
+        "transport",
+        "scope_badge",
+        "state",
+        "enabled",
+        "last_connected_at",
+    )
+    list_select_related = ("organization",)
+    list_filter = (("organization", TenantFilter), "transport", "enabled")
+    search_fields = ("title", "slug", "url")
+    form = MCPServerForm
+    secrets = ("headers", "env")
+    inlines = (ServerGrantInline,)
+    readonly_fields = ("scope", "tools")
+    change_form_outer_before_template = "admin/mcpservers/mcpserver/buttons.html"
+    fieldsets = (
+        (None, {"fields": ("organization", "title", "slug", "description", "enabled")}),
+        (_("Connection"), {"fields": ("transport", "url", "command", "args", ("timeout", "connect_timeout"), "scope")}),
+        (_("Credentials"), {"fields": ("headers", "env", "variables")}),
+        (_("What its tools may do"), {"fields": ("trust", "read_only", "rules", "use_instructions")}),
+        (_("Tools"), {"fields": ("tools",)}),
+    )
+    add_fieldsets = (
+        (None, {"fields": ("organization", "title", "slug", "description", "enabled")}),
+        (_("Connection"), {"fields": ("transport", "url", "command", "args", ("timeout", "connect_timeout"))}),
+        (_("Credentials"), {"fields": ("headers", "env", "variables")}),
+        (_("What its tools may do"), {"fields": ("trust", "read_only", "rules", "use_instructions")}),
+    )
+
+    def get_prepopulated_fields(self, request: HttpRequest, obj: Any = None) -> dict[str, Any]:
+        return {} if obj else {"slug": ("title",)}
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change=change, **kwargs)
+        return type(form.__name__, (form,), {"superuser": reach_of(request).superuser})
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        fixed = super().get_readonly_fields(request, obj)
+        if obj is not None and obj.transport == Transport.STDIO and not reach_of(request).superuser:
+            fixed += ["transport", "url", "command", "args", "headers", "env"]  # a process of the operator's machine
+        return fixed
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if change and set(form.changed_data) & {*DEFINITION, "rules", "read_only", "enabled", "trust"}:
+            obj.revision += 1
+        if change and form.moved:
+            self._drop_secrets(request, obj, form.dropped)
+        super().save_model(request, obj, form, change)
+        if not obj.enabled:
+            _close_connections(obj.pk)
+
+    def _drop_secrets(self, request: HttpRequest, server: MCPServer, dropped: list[str]) -> None:
+        """What was entrusted to one address is not sent to another."""
+        users, _deleted = UserVariables.objects.filter(server=server).delete()
+        if server.oauth:
+            server.oauth = None
+            dropped = [*dropped, "OAuth"]
+        if dropped:
+            text = _("The address changed, so what was stored for the old one is dropped: %(names)s. Enter it again.")
+            messages.warning(request, text % {"names": ", ".join(dropped)})
+        if users:
+            text = _("The address changed: the values of %(number)d users are dropped. They will be asked again.")
+            messages.warning(request, text % {"number": users})
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        key = obj.pk
+        super().delete_model(request, obj)
+        _close_connections(key)
+
+    # What is shown.
+
+    @admin.display(description=_("Scope"))
+    def scope(self, obj: MCPServer) -> str:
+        verdict = scope_of(obj.definition())
+        return format_html("<strong>{}</strong> – {}", verdict.scope.value, verdict.reason)
+
+    @display(  # type: ignore[untyped-decorator]  # unfold has no type stubs
+        description=_("Scope"), label={"app": "info", "user": "primary", "request": "warning"}
+    )
+    def scope_badge(self, obj: MCPServer) -> str:
+        return scope_of(obj.definition()).scope.value
+
+    @display(  # type: ignore[untyped-decorator]  # unfold has no type stubs
+        description=_("State"), label={"ok": "success", "error": "danger", "off": "info", "unknown": "warning"}
+    )
+    def state(self, obj: MCPServer) -> tuple[str, Any]:
+        if not obj.enabled:
+            return "off", _("off")
+        if obj.last_error:
+            return "error", _("error")
+        return ("ok", _("reached")) if obj.last_connected_at else ("unknown", _("never reached"))
+
+    @admin.display(description=_("What it offers"))
+    def tools(self, obj: MCPServer) -> str:
+        return render_to_string("admin/mcpservers/mcpserver/tools.html", {"list": stored_tools(obj), "server": obj})
+
+    # Buttons.
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("<path:object_id>/test/", wrap(self.test_view), name="mcpservers_mcpserver_test"),
+            path("<path:object_id>/refresh/", wrap(self.refresh_view), name="mcpservers_mcpserver_refresh"),
+            *super().get_urls(),
+        ]
+
+    def test_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Connect, list the tools, and show what came of it. Only by POST: a link must not make the server connect."""
+        server, answer = self._to_refresh(request, object_id)
+        if answer is not None:
+            return answer
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Test of the connection"),
+            "subtitle": str(server),
+            "opts": self.opts,
+            "server": server,
+            "report": self._refresh(request, server),
+            "list": stored_tools(server),
+            "scope": scope_of(server.definition()),
+        }
+        return TemplateResponse(request, "admin/mcpservers/mcpserver/test.html", context)
+
+    def refresh_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        server, answer = self._to_refresh(request, object_id)
+        if answer is not None:
+            return answer
+        report = self._refresh(request, server)
+        if report.error:
+            messages.error(request, report.error)
+        else:
+            messages.success(request, _("Tools listed: %(number)d.") % {"number": report.tools})
+        return redirect("admin:mcpservers_mcpserver_change", server.pk)
+
+    def _to_refresh(self, request: HttpRequest, object_id: str) -> tuple[Any, HttpResponse | None]:
+        """The server, and instead of going on an answer where there is no such server, or no right."""
+        if request.method != "POST":
+            return None, HttpResponseNotAllowed(["POST"])
+        server = self.get_object(request, object_id)
+        if server is None or not self.has_change_permission(request, server):
+            return None, self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+        return server, None
+
+    def _refresh(self, request: HttpRequest, server: MCPServer) -> Any:
+        """Connect with the admin's own credentials for it, where it wants a user's."""
+        from mcpservers.catalogue import refresh
+
+        assert request.user.pk is not None  # the site let them in
+        actor = find_actor(request.user.pk, server.organization_id)
+        report = async_to_sync(refresh)(server.pk, actor=actor)
+        server.refresh_from_db()
+        return report
+
+
+def _close_connections(server_id: UUID) -> None:
+    for connection in live_connections():
+        if connection.server_id == server_id:
+            close_connection(connection.id)

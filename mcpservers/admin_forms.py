@@ -1,0 +1,85 @@
+"""Forms of the admin for servers and grants: secrets only written, what cannot work refused by the field."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from accounts.tenant_admin import TenantForm
+from chatui.form_fields import LinesField, RulesField, SecretMap, SecretMapField, VariablesField
+from mcpservers.definitions import findings
+from mcpservers.models import MCPServer, Transport
+
+# A change of one of these changes what is connected to, or as whom.
+DEFINITION = ("transport", "url", "command", "args", "headers", "env", "variables")
+
+
+class MCPServerForm(TenantForm):
+    superuser: ClassVar[bool] = False
+    args = LinesField(label=_("Arguments"), help_text=_("One per line."))
+    headers = SecretMapField(
+        label=_("Headers"),
+        help_text=_("Sent with each request. A value may hold {{VARIABLE}} and {{user.email}}-like placeholders."),
+    )
+    env = SecretMapField(label=_("Environment"), help_text=_("Of the local process."))
+    variables = VariablesField(
+        label=_("User variables"), help_text=_("What each user enters for themselves; used as {{NAME}}.")
+    )
+    read_only = LinesField(
+        label=_("Read-only tools"), help_text=_("Names or patterns, one per line. These need no approval.")
+    )
+    rules = RulesField(
+        label=_("Rules"),
+        help_text=_("The first match decides. Without a match a person is asked, but for read-only tools."),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dropped: list[str] = []  # names of stored secrets that a change of address took away
+        for name in ("headers", "env"):
+            field = self.fields.get(name)
+            if isinstance(field, SecretMapField):
+                field.stored = getattr(self.instance, name)
+        transport = self.fields.get("transport")
+        if isinstance(transport, forms.ChoiceField) and not self.superuser:
+            transport.choices = [choice for choice in Transport.choices if choice[0] != Transport.STDIO]
+
+    @property
+    def moved(self) -> bool:
+        """Whether the definition points elsewhere than what is stored."""
+        adding: bool = self.instance._state.adding
+        return not adding and bool({"url", "transport"} & set(self.changed_data))
+
+    def clean_url(self) -> str:
+        return str(self.cleaned_data["url"]).strip()
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if self.moved:
+            for name in ("headers", "env"):
+                value = cleaned.get(name)
+                if isinstance(value, SecretMap):
+                    self.dropped += sorted(value.keys() - value.typed)
+                    cleaned[name] = value.only_typed()
+        return cleaned
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]  # of Django's ModelForm
+        if self.errors or not isinstance(self.instance, MCPServer):
+            return
+        for field, message in findings(self.instance):
+            self.add_error(field if field in self.fields else None, message)
+
+
+class GrantForm(TenantForm):
+    """Exactly one of: the whole organization, a group, a user."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        named = [name for name in ("whole_organization", "group", "user") if cleaned.get(name)]
+        if len(named) != 1 and not self.errors:
+            raise ValidationError(_("A grant names exactly one: the whole organization, a group, or a user."))
+        return cleaned

@@ -1,0 +1,25 @@
+// Gives each table of rows a button for one more row. Without script the blank rows that are there suffice.
+function addRow(table) {
+  const rows = table.querySelectorAll("tbody tr");
+  const row = rows[rows.length - 1].cloneNode(true);
+  for (const input of row.querySelectorAll("input, select")) {
+    input.name = input.name.replace(/-\d+-(\w+)$/, `-${rows.length}-$1`);
+    input.readOnly = false;
+    if (input.type !== "checkbox" && input.tagName === "INPUT") input.value = "";
+  }
+  table.querySelector("tbody").append(row);
+  table.querySelector("input[type=hidden]").value = rows.length + 1;
+  row.querySelector("input, select").focus();
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  for (const table of document.querySelectorAll("[data-rows]")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "+";
+    button.ariaLabel = document.documentElement.lang.startsWith("zh") ? "添加一行" : "Add a row";
+    button.className = "border border-base-200 dark:border-base-700 cursor-pointer px-3 py-1 rounded-default";
+    button.addEventListener("click", () => addRow(table));
+    table.append(button);
+  }
+});
