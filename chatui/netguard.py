@@ -320,7 +320,7 @@ def _next_hop(request: httpx2.Request, status: int, location: str) -> httpx2.Req
     return httpx2.Request(
         request.method,
         url,
-        headers=[(k, v) for k, v in headers if k.lower() != b"host"],
+        headers=[(b"host", url.netloc), *((k, v) for k, v in headers if k.lower() != b"host")],
         stream=request.stream,
         extensions=request.extensions,
     )
