@@ -48,12 +48,14 @@ class ThinkTags:
         self._held = ""
         self._tagged = False  # a block was closed: white space before the answer is dropped
         self._begun = False  # of the present block
+        self._settled = False
+        self._quoted = False  # the last text ended in a backtick
         self.inside = inside
 
     def feed(self, text: str) -> None:
         watching = self._state is _State.WATCHING
         if self._state is _State.TEXT or (watching and not self._held and "<" not in text):
-            self._on_text(text)
+            self._show(text)
         else:
             text, self._held = self._held + text, ""
             while text:
@@ -61,6 +63,7 @@ class ThinkTags:
 
     def settle(self) -> None:
         """Reasoning came in a field of its own: a closing tag in the text is text."""
+        self._settled = True
         if self.inside:
             self._state, self.inside = _State.START, False
         elif self._state is _State.WATCHING:
@@ -73,11 +76,10 @@ class ThinkTags:
         if self._state is _State.REASONING:
             self._reason(held)
         elif self._state is not _State.START:
-            if held:
-                self._on_text(held)
+            self._show(held)
         elif held.strip():
             self._state = _State.TEXT
-            self._on_text(held.lstrip() if self._tagged else held)
+            self._show(held.lstrip() if self._tagged else held)
 
     def _step(self, text: str) -> str:
         """Use up the beginning of `text`; what is left."""
@@ -89,7 +91,7 @@ class ThinkTags:
             case _State.WATCHING:
                 return self._watch(text)
             case _State.TEXT:
-                self._on_text(text)
+                self._show(text)
                 return ""
 
     def _start(self, text: str) -> str:
@@ -102,7 +104,7 @@ class ThinkTags:
         if not visible or any(opener.lower().startswith(head) for opener in _PAIRS):
             self._held = text
             return ""
-        self._state = _State.TEXT if self._tagged else _State.WATCHING
+        self._state = _State.TEXT if self._tagged or self._settled else _State.WATCHING
         return visible if self._tagged else text
 
     def _reasoning(self, text: str) -> str:
@@ -117,19 +119,22 @@ class ThinkTags:
 
     def _watch(self, text: str) -> str:
         before, found, after = _partition(text, _LONE_CLOSER)
-        if _partition(before, _MENTION)[1] or (found and before.endswith("`")):
+        if _partition(before, _MENTION)[1] or (found and (before[-1:] == "`" or (not before and self._quoted))):
             self._state = _State.TEXT
             return text
         if not found:
             self._held = _possible_start(text, _LONE_CLOSER) or _possible_start(text, _MENTION)
-            if text != self._held:
-                self._on_text(text[: len(text) - len(self._held)])
+            self._show(text[: len(text) - len(self._held)])
             return ""
-        if before:
-            self._on_text(before)
+        self._show(before)
         self._on_lone_close()
         self._state, self._tagged = _State.START, True
         return after
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._quoted = text[-1] == "`"
+            self._on_text(text)
 
     def _reason(self, text: str) -> None:
         if not self._begun:

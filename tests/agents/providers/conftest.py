@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -22,7 +22,8 @@ from agents.providers import openai_chat
 from agents.providers.chat_model import EndpointError
 from agents.providers.openai_chat import OpenAIChatModel
 from agents.providers.settings import ModelSettings
-from tests.fakes.endpoint import Endpoint, endpoint  # noqa: F401 - the fixture is used by name
+from tests.fakes.endpoint import Answer, Endpoint, delta, endpoint  # noqa: F401 - the fixture is used by name
+from tests.fakes.endpoint_answers import Step
 
 TOOLS = [
     ToolSpec("get_weather", "The weather of a city.", {"type": "object", "properties": {"city": {"type": "string"}}}),
@@ -88,3 +89,32 @@ async def ask(
     except EndpointError as error:
         answered.error = error
     return answered
+
+
+Reply = Callable[..., Awaitable[Answered]]
+
+
+@pytest.fixture
+def reply(endpoint: Endpoint, model_of: Callable[..., OpenAIChatModel]) -> Reply:  # noqa: F811
+    """What a completion gives that is answered with these steps, over HTTP."""
+
+    async def run(*steps: Step, end: Literal["done", "eof", "reset"] = "done", **fields: Any) -> Answered:
+        endpoint.script(Answer(steps, end))
+        return await ask(model_of(**fields))
+
+    return run
+
+
+def call(
+    name: str | None = None, arguments: Any = None, *, index: Any = 0, id: str | None = None, **fields: Any
+) -> dict[str, Any]:
+    """A fragment of a tool call; what is None is left out."""
+    function = {"name": name, "arguments": arguments}
+    head = {"index": index, "id": id, **({"type": "function"} if id else {})}
+    given = {key: value for key, value in head.items() if value is not None}
+    return {**given, "function": {key: value for key, value in function.items() if value is not None}, **fields}
+
+
+def called(*fragments: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A chunk with these fragments of tool calls."""
+    return delta(tool_calls=list(fragments), **fields)
