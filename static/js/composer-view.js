@@ -79,7 +79,7 @@ export function ComposerNotice() {
 
 export function ComposerHint() {
   const { config } = useChat();
-  const length = useStore((state) => state.length || 0);
+  const length = useStore((state) => state.length);
   const near = length > config.limits.text_bytes * 0.8;
   if (near) return html`<span>${count(length, "character")} of at most ${config.limits.text_bytes.toLocaleString()}</span>`;
   return setting("sendWith") === "enter"

@@ -81,7 +81,8 @@ function finished(chat, turn) {
   const message = { ...turn.message, parent_id: turn.message.parent_id ?? before?.parent_id ?? null };
   chat.list.touched(conversation, Date.now());
   return {
-    messages: { ...messages, [message.id]: message }, turn: null, running: { ...running, [conversation.id]: undefined },
+    messages: { ...messages, [message.id]: message }, turn: null, stopping: null,
+    running: { ...running, [conversation.id]: undefined },
   };
 }
 

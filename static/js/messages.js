@@ -54,7 +54,7 @@ function Turns({ path }) {
   const keep = useRef(null);
   const turns = turnsOf(path);
   const first = Math.max(0, turns.length - shown);
-  const asked = useStore((state) => state.pending?.type === "turn.start" || Boolean(state.asked));
+  const asked = useStore((state) => state.asked);
 
   useLayoutEffect(() => {
     // What is built above must not push what is read.

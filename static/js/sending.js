@@ -160,7 +160,7 @@ export function refused(chat, frame) {
     chat.toast(`A message could not be sent. ${text}`);
     return true;
   }
-  chat.store.set({ pending: null, notice: { kind: "error", text: `${title} ${text}`.trim() } });
+  chat.store.set({ pending: null, stopping: null, notice: { kind: "error", text: `${title} ${text}`.trim() } });
   announce(`${title} ${text}`);
   if (entry.frame.type === "turn.start") chat.composer.giveBack(entry);
   return true;
@@ -170,6 +170,6 @@ export function refused(chat, frame) {
 export function withdraw(chat) {
   const { pending } = chat.store.get();
   const entry = pending && chat.outbox.take(pending.requestId);
-  chat.store.set({ pending: null });
+  chat.store.set({ pending: null, stopping: null });
   if (entry && entry.frame.type === "turn.start") chat.composer.giveBack(entry);
 }

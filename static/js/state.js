@@ -19,6 +19,10 @@ export function initialState(config) {
     decisions: {}, // call id → {state: "sending" | "failed", message}
     editing: null, // id of the message that is being edited
     stopping: null, // id of the turn, or of the request, that is being stopped
+    asked: false, // a question was sent from here: the last turn gets the height to stand at the top
+    toasts: [],
+    typed: false, // something stands in the message field
+    length: 0, // of it
     chips: [], // files of the message that is being written: see attachments.js
     notice: null, // above the composer: {kind, text}
     list: { items: [], next: null, state: "loading", query: "", archived: false, error: "" },

@@ -12,7 +12,7 @@ let made = 0;
 export function createToaster(store) {
   return (text, act) => {
     const toast = { id: ++made, text, act };
-    store.set(({ toasts = [] }) => ({ toasts: [...toasts.slice(-2), toast] }));
+    store.set(({ toasts }) => ({ toasts: [...toasts.slice(-2), toast] }));
     announce(act ? `${text} ${act.label} is possible.` : text);
   };
 }
@@ -20,7 +20,7 @@ export function createToaster(store) {
 export function Toasts({ store }) {
   const toasts = useStore((state) => state.toasts);
   const drop = (id) => store.set((state) => ({ toasts: state.toasts.filter((toast) => toast.id !== id) }));
-  return (toasts || []).map((toast) => html`<${Toast} key=${toast.id} toast=${toast} drop=${() => drop(toast.id)} />`);
+  return toasts.map((toast) => html`<${Toast} key=${toast.id} toast=${toast} drop=${() => drop(toast.id)} />`);
 }
 
 function Toast({ toast, drop }) {
