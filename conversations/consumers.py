@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -18,9 +18,8 @@ from accounts.actors import Actor
 from accounts.doors import Door, SignedOutError, StrangerError
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from conversations import commands, feed, hints, supervisor, turns, wire
+from conversations import beginning, commands, feed, hints, stopping, supervisor, turns, wire
 from conversations.feed import NotHeldError
-from conversations.models import Turn
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -108,7 +107,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 if await self._at_door(turns.visible_turn, turn_id) is not None:
                     self._follow(turn_id, after)
             case wire.TurnStop(turn_id=turn_id):
-                await self._stop(turn_id)
+                await self._let_in(stopping.stop(self.door, self.user_id, turn_id))
             case wire.CallDecide():
                 await self._decide(frame)
             case wire.CallCancel(call_id=call_id):
@@ -117,28 +116,9 @@ class ChatConsumer(AsyncWebsocketConsumer):
                     supervisor.current().cancel_call(owner, call_id)
 
     async def _begin(self, frame: wire.TurnStart | wire.TurnRegenerate | wire.TurnContinue) -> None:
-        supervisor.current().require_open()
-        begun = await self._at_door(turns.begin_turn, commands.new_turn(frame))
-        if begun is None:
-            return
-        if not begun.repeated:
-            supervisor.current().start(begun.turn_id, started=commands.started_frame(begun))
-        self._follow(begun.turn_id, 0)
-        if not begun.repeated:
-            await hints.tell_user(self.user_id, commands.conversation_updated(begun.conversation))
-            await hints.tell_user(
-                self.user_id, hints.turn_changed(begun.turn_id, begun.conversation.pk, Turn.Status.RUNNING)
-            )
-
-    async def _stop(self, turn_id: UUID) -> None:
-        stop = await self._at_door(turns.request_stop, turn_id)
-        if stop is None or supervisor.current().stop(turn_id):
-            return
-        if stop.ended is not None:
-            ended = stop.ended
-            frame = wire.TurnFinished(outcome=ended.outcome, message=ended.message, error=ended.error)
-            supervisor.announce_end(turn_id, frame)
-            await hints.tell_user(self.user_id, hints.turn_changed(turn_id, stop.conversation_id, ended.outcome))
+        begun = await self._let_in(beginning.begin(self.door, commands.new_turn(frame)))
+        if begun is not None:
+            self._follow(begun.turn_id, 0)
 
     async def _decide(self, frame: wire.CallDecide) -> None:
         supervisor.current().require_open()
@@ -193,8 +173,12 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _at_door(self, function: Callable[..., T], *args: Any) -> T | None:
         """Run `function(actor, *args)` with an actor from fresh rows; None after the socket was closed instead."""
+        return await self._let_in(in_rows(self.door.run, function, *args))
+
+    async def _let_in(self, work: Awaitable[T]) -> T | None:
+        """What `work` returns, or None after the socket was closed because its person may not be here (any more)."""
         try:
-            return await in_rows(self.door.run, function, *args)
+            return await work
         except SignedOutError:
             await self.close(code=SIGNED_OUT)
         except StrangerError:

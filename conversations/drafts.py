@@ -43,6 +43,14 @@ class Draft:
         self._settle()
         self._parts.append({"type": "notice", "code": code, "message": message, "detail": detail})
 
+    def mark_refusal(self) -> None:
+        """The text that was written last is the model's refusal to answer."""
+        self._settle()
+        for part in reversed(self._parts):
+            if part["type"] == "text":
+                part["kind"] = "refusal"
+                return
+
     def parts(self) -> list[Part]:
         """The parts so far, as they are stored; later additions do not change what was returned."""
         if self._open:

@@ -156,6 +156,8 @@ class TurnTask:
                 async for event in loop_events:
                     if isinstance(event, events.LoopEnded):
                         ended = event
+                        if event.refusal:
+                            self._draft.mark_refusal()
                         break
                     await self._handle(event)
                     if (now := self._loop.time()) - burst > YIELD_EVERY:
