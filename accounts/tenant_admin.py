@@ -6,7 +6,7 @@ membership: owners and admins manage their organizations, auditors look, superus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin, StackedInline, TabularInline
 from unfold.forms import PaginationInlineFormSet
+from unfold.widgets import UnfoldAdminTextareaWidget
 
 from accounts.models import Membership, Organization, Role, User
 from accounts.policy import ROLES, Action
@@ -107,18 +108,25 @@ def organization_id_of(row: models.Model | None) -> UUID | None:
     return found
 
 
+def _relations(form: forms.BaseForm) -> Iterator[tuple[str, forms.ModelChoiceField[Any]]]:
+    """The fields that choose rows; not an inline's hidden key, by which a row names itself."""
+    own_key = form._meta.model._meta.pk.name if isinstance(form, forms.BaseModelForm) else ""
+    for name, field in form.fields.items():
+        if isinstance(field, forms.ModelChoiceField) and name not in ("organization", own_key):
+            yield name, field
+
+
 def limit_choices(form: forms.BaseForm, organization: UUID) -> None:
     """Let the relations of `form` be chosen among one organization's rows."""
-    for field in form.fields.values():
-        if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
-            field.queryset = within(field.queryset, frozenset([organization]))
+    for _name, field in _relations(form):
+        field.queryset = within(field.queryset, frozenset([organization]))
+        field.label_from_instance = str  # type: ignore[method-assign,assignment]  # as Django documents it
 
 
 def name_organizations(form: forms.BaseForm) -> None:
     """Where rows of several organizations can be chosen, say whose each is."""
-    for name, field in form.fields.items():
-        if isinstance(field, forms.ModelChoiceField) and name not in ("organization", "user"):
-            field.label_from_instance = _label  # type: ignore[method-assign,assignment]  # as Django documents it
+    for _name, field in _relations(form):
+        field.label_from_instance = _label  # type: ignore[method-assign,assignment]  # as Django documents it
 
 
 def _label(row: Any) -> str:
@@ -142,8 +150,8 @@ class TenantForm(forms.ModelForm[Any]):
         cleaned = super().clean() or self.cleaned_data
         chosen = cleaned.get("organization")
         organization = chosen.pk if chosen else organization_id_of(self.instance)
-        for name, field in self.fields.items():
-            if isinstance(field, forms.ModelChoiceField) and name != "organization" and organization is not None:
+        if organization is not None:
+            for name, _field in _relations(self):
                 self._require_same(name, cleaned.get(name), organization)
         return cleaned
 
@@ -185,6 +193,12 @@ class TenantFilter(RelatedFieldListFilter):
 # --- Admins and inlines ----------------------------------------------------------------------------------------------
 
 
+TEXTAREAS: dict[Any, Any] = {
+    models.TextField: {"widget": UnfoldAdminTextareaWidget({"rows": 4})},
+    models.JSONField: {"widget": UnfoldAdminTextareaWidget({"rows": 4})},
+}
+
+
 class _Choices:
     """What admins and inlines share: related rows are chosen among those of the organizations one manages."""
 
@@ -202,6 +216,7 @@ class TenantAdmin(_Choices, ModelAdmin):  # type: ignore[misc]  # unfold has no 
     """
 
     form = TenantForm
+    formfield_overrides = TEXTAREAS
     organization_path = "organization"
     secrets: Sequence[str] = ()
     view_only = False  # nobody adds, changes or deletes, not even a superuser
@@ -291,7 +306,8 @@ class TenantAdmin(_Choices, ModelAdmin):  # type: ignore[misc]  # unfold has no 
         collector = NestedObjects(using=router.db_for_write(self.model), origin=objs)
         collector.collect(objs)
         denied = {self.opts.verbose_name for obj in objs if not self.has_delete_permission(request, obj)}
-        counts = {model._meta.verbose_name_plural: len(rows) for model, rows in collector.model_objs.items()}
+        going: dict[Any, Any] = dict(collector.model_objs)
+        counts = {model._meta.verbose_name_plural: len(rows) for model, rows in going.items()}
         protected: list[Any] = list(collector.protected)
         return [_named(obj) for obj in objs], counts, denied, [_named(obj) for obj in protected]
 
@@ -301,6 +317,8 @@ class _TenantInline(_Choices):
 
     formset = TenantFormSet
     extra = 0
+    hide_title = True
+    formfield_overrides = TEXTAREAS
     parent_model: type[models.Model]
     admin_site: Any
 

@@ -23,6 +23,7 @@ from mcpservers.admin_forms import GrantForm
 class ModelProfileInline(TenantStackedInline):
     model = ModelProfile
     verbose_name_plural = _("Models")
+    hide_title = False
     collapsible = True
     fieldsets = (
         (None, {"fields": (("slug", "name", "title"), ("context", "input_price", "output_price"))}),
@@ -144,6 +145,12 @@ class AgentAdmin(TenantAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("servers__server")
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if db_field.name == "instructions" and field is not None:
+            field.widget.attrs["rows"] = 12
+        return field
 
     @admin.display(description=_("MCP servers"))
     def server_names(self, obj: Agent) -> str:

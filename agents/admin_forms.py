@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.utils.translation import gettext_lazy as _
 
@@ -15,6 +15,13 @@ from chatui.form_fields import LinesField, RulesField, SecretField, SecretMap, S
 class ModelEndpointForm(TenantForm):
     api_key = SecretField(label=_("API key"))
     headers = SecretMapField(label=_("Extra headers"))
+
+    class Meta:
+        labels: ClassVar[dict[str, Any]] = {"base_url": _("Base URL")}
+        help_texts: ClassVar[dict[str, Any]] = {
+            "base_url": _("For example https://api.openai.com/v1. /v1 is added only where there is no path."),
+            "extra_body": _("A JSON object, added to each request."),
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

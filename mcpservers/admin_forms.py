@@ -36,6 +36,18 @@ class MCPServerForm(TenantForm):
         help_text=_("The first match decides. Without a match a person is asked, but for read-only tools."),
     )
 
+    class Meta:
+        labels: ClassVar[dict[str, Any]] = {
+            "url": _("URL"),
+            "use_instructions": _("Give its instructions to the model"),
+        }
+        help_texts: ClassVar[dict[str, Any]] = {
+            "url": _("Where the server is. Path and query may hold placeholders such as {{user.username}}."),
+            "command": _("Of a local process (stdio); “python” is the interpreter that runs this site."),
+            "timeout": _("Seconds without a sign of life after which a call is given up."),
+            "slug": _("Begins the names of its tools, as the model sees them."),
+        }
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dropped: list[str] = []  # names of stored secrets that a change of address took away
