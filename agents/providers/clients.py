@@ -64,6 +64,17 @@ class _ShortErrors(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
+class _LargeBody(httpx2.AsyncByteStream):
+    """A request body above a mebibyte, in pieces: aiohttp warns of writing it at once, which would hold the loop."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._body), 2**18):
+            yield self._body[start : start + 2**18]
+
+
 class _Transport(AiohttpTransport):
     """The SDK's aiohttp transport over our connector, without cookies and proxies of the environment."""
 
@@ -74,6 +85,11 @@ class _Transport(AiohttpTransport):
         super().__init__(verify=netguard.tls_context(), trust_env=False, client=session)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if len(request.content) > 2**20:
+            stream = _LargeBody(request.content)
+            request = httpx2.Request(
+                request.method, request.url, headers=request.headers, stream=stream, extensions=request.extensions
+            )
         response = await super().handle_async_request(request)
         if response.status_code >= 300 and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _ShortErrors(response.stream)
