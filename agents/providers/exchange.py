@@ -227,4 +227,4 @@ class Exchange:
 
 
 def _not_understood(what: str) -> EndpointError:
-    return EndpointUnavailableError(what, detail=f"The answer was not understood: {what}.")
+    return EndpointUnavailableError(what, detail=f"The answer was not understood: {what}.", http_status=200)

@@ -142,7 +142,8 @@ class _Writer:
                 texts.append(f"[{clean(part.name) or 'image'}: see below]")
             else:
                 texts += [piece["text"] for piece in described]
-        return "\n".join(filter(None, texts)) or NO_OUTPUT
+        text = "\n".join(filter(None, texts))
+        return text if text.strip() else NO_OUTPUT
 
     def _content(self, message: ModelMessage) -> str | list[Wire]:
         """Text alone as a string, which every endpoint takes; parts only where there is an image to see."""
@@ -154,7 +155,7 @@ class _Writer:
             else:
                 parts += image_parts(part, sees=self._settings.images)
         if any(part["type"] != "text" for part in parts):
-            return parts
+            return [part for part in parts if part["type"] != "text" or part["text"].strip()]
         text = "".join(part["text"] for part in parts) if _only_text(message) else _lines(parts)
         return text if text.strip() else ""
 

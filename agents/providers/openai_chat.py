@@ -93,13 +93,17 @@ class OpenAIChatModel:
             except EndpointError as error:
                 if run.started or attempt == self.settings.retries or not _may_retry(error):
                     raise
-                await asyncio.sleep(_delay(error, attempt))
+                await _pause(_delay(error, attempt))
+
+
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 def _may_retry(error: EndpointError) -> bool:
     if (error.retry_after or 0) > MAX_RETRY_AFTER:
         return False
-    if error.http_status is None:  # no answer: no connection, or one that broke
+    if error.http_status is None:  # no connection, or one that broke
         return isinstance(error, EndpointUnreachableError | EndpointUnavailableError)
     return error.http_status in _RETRIED or error.http_status >= 500
 
@@ -166,7 +170,8 @@ class _Attempt:
     def _ended(self) -> list[ModelEvent]:
         assembler = self._assembler
         if not assembler.answered:
-            raise EndpointUnavailableError("no choice in the answer", detail="It ended without an answer.")
+            detail = "It ended without an answer."
+            raise EndpointUnavailableError("no choice in the answer", detail=detail, http_status=200)
         events, completion = assembler.finish(done=self._done)
         if assembler.lone_close:
             _begin_inside.add(self._key)

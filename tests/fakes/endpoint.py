@@ -119,23 +119,32 @@ class Endpoint:
         return self.requests[count - 1]
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=2**26)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    async def start(self, port: int = 0) -> None:
+        """Listen, again if it was stopped; 0 takes any port."""
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port, limit=2**26)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Close everything: from now on connections are refused."""
         if self._server is None:
             return
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.drop_connections()
         await self._server.wait_closed()
         self._server = None
+
+    async def drop_connections(self) -> None:
+        """Close every connection, also those that answer."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
