@@ -76,7 +76,7 @@ def _image_type(data: bytes) -> str | None:
 
 def safe_name(name: str) -> str:
     """The last step of a path, without what an eye cannot see or a file system cannot hold; at most 150 characters."""
-    name = unicodedata.normalize("NFC", visible(name.replace("\\", "/")).rsplit("/", 1)[-1])
+    name = unicodedata.normalize("NFC", visible(name.replace("\x00", "").replace("\\", "/")).rsplit("/", 1)[-1])
     name = "".join(" " if character in '\t\n:*?"<>|' else character for character in name)
     name = " ".join(name.split()).strip(" .")
     if len(name) > NAME_LIMIT:

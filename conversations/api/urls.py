@@ -3,11 +3,12 @@
 from django.urls import path
 
 from accounts.policy import Action
-from conversations.api import attachments, conversations, listing, me, turns, variables
+from conversations.api import agents, attachments, conversations, listing, me, turns, variables
 from conversations.api.door import methods
 
 urlpatterns = [
     path("me", methods(None, GET=me.read, PATCH=me.update)),
+    path("agents", methods(Action.USE_AGENT, GET=agents.index)),
     path("conversations", methods(Action.CHAT, GET=listing.index)),
     path(
         "conversations/<uuid:conversation>",
