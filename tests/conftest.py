@@ -6,6 +6,7 @@ Tests that cross threads (anything async that touches rows) use `transactional_d
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,18 +26,19 @@ def deadline() -> float:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
+def pytest_runtest_call(item: pytest.Item) -> Any:
     """Every asynchronous test ends with a deadline, whatever it waits for."""
-    function = pyfuncitem.obj
+    function = item.obj if isinstance(item, pytest.Function) else None
     if asyncio.iscoroutinefunction(function) and not getattr(function, "_has_deadline", False):
-        seconds = next((mark.args[0] for mark in pyfuncitem.iter_markers("deadline")), DEADLINE)
+        seconds = next((mark.args[0] for mark in item.iter_markers("deadline")), DEADLINE)
 
+        @functools.wraps(function)
         async def bounded(*args: Any, **kwargs: Any) -> Any:
             async with asyncio.timeout(seconds):
                 return await function(*args, **kwargs)
 
         bounded._has_deadline = True  # type: ignore[attr-defined]  # a mark on our own function
-        pyfuncitem.obj = bounded
+        item.obj = bounded  # before pytest-asyncio wraps it, which it does when the item runs
     return (yield)
 
 
