@@ -45,6 +45,7 @@ from agents.parts import (
     ArgumentsProgress,
     Completion,
     Finish,
+    ImageContent,
     ModelEvent,
     ModelMessage,
     PreparedCall,
@@ -392,6 +393,6 @@ def _with_hint(messages: Sequence[ModelMessage], sentence: str) -> list[ModelMes
     """`messages`, the last tool result saying that it is the last: a further message could break the order of roles."""
     if not messages or messages[-1].role != "tool":
         return list(messages)
-    hint = TextContent(f"\n\n[{sentence} No more tools can be called: answer now from what you have.]")
-    text, *rest = messages[-1].content
-    return [*messages[:-1], replace(messages[-1], content=(text, hint, *rest))]
+    last, hint = messages[-1], f"[{sentence} No more tools can be called: answer now from what you have.]"
+    images = [part for part in last.content if isinstance(part, ImageContent)]
+    return [*messages[:-1], replace(last, content=(TextContent(f"{last.text}\n\n{hint}"), *images))]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from uuid import uuid4
 
 import pytest
 from django.core.files.base import ContentFile
 from django.utils import timezone
+from PIL import Image
 
 from agents.providers.chat_model import Capabilities
 from conversations import attached
@@ -14,6 +16,15 @@ from conversations.attached import attached_files
 from conversations.history import model_messages
 from conversations.models import Attachment, Conversation, Message, ToolCall, Turn
 from conversations.representations import calls_for
+
+
+def png(width=2, height=2):
+    buffer = BytesIO()
+    Image.new("RGB", (width, height)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+PNG = png()
 
 
 @pytest.fixture
@@ -50,12 +61,12 @@ def say(conversation):
 
 
 def test_texts_come_from_the_row_and_images_with_their_bytes(attach, say, django_assert_num_queries):
-    notes, photo = attach("n.txt", "text/plain", b"raw", text="read"), attach("p.png", "image/png", b"png")
+    notes, photo = attach("n.txt", "text/plain", b"raw", text="read"), attach("p.png", "image/png", PNG)
     path = [say("user", notes, photo)]
     with django_assert_num_queries(1):
         files = attached_files(path)
     assert (files[str(notes.pk)].text, files[str(notes.pk)].data) == ("read", b"")
-    assert files[str(photo.pk)].data == b"png"
+    assert files[str(photo.pk)].data == PNG
 
 
 def test_a_conversation_without_files_costs_no_query(say, django_assert_num_queries):
@@ -65,17 +76,23 @@ def test_a_conversation_without_files_costs_no_query(say, django_assert_num_quer
 
 
 def test_an_image_that_is_missing_from_the_store_comes_without_bytes(attach, say):
-    photo = attach("p.png", "image/png", b"png")
+    photo = attach("p.png", "image/png", PNG)
     photo.file.storage.delete(photo.file.name)
     assert attached_files([say("user", photo)])[str(photo.pk)].data == b""
 
 
-def test_only_the_newest_images_are_loaded_and_none_that_is_too_large(attach, say, monkeypatch):
+def test_only_the_newest_images_are_loaded(attach, say, monkeypatch):
     monkeypatch.setattr(attached, "MAX_IMAGES", 2)
-    monkeypatch.setattr(attached, "MAX_IMAGE_BYTES", 5)
-    rows = [attach(f"{number}.png", "image/png", b"x" * size) for number, size in enumerate([1, 2, 6, 3])]
-    files = attached_files([say("user", *rows[:2]), say("assistant"), say("user", *rows[2:])])
-    assert [len(files[str(row.pk)].data) for row in rows] == [0, 2, 0, 3]
+    rows = [attach(f"{number}.png", "image/png", PNG) for number in range(3)]
+    files = attached_files([say("user", *rows[:2]), say("assistant"), say("user", rows[2])])
+    assert [bool(files[str(row.pk)].data) for row in rows] == [False, True, True]
+
+
+def test_a_large_image_comes_as_a_smaller_one_of_the_type_that_it_then_has(attach, say):
+    photo = attach("p.png", "image/png", png(3000, 10))
+    file = attached_files([say("user", photo)])[str(photo.pk)]
+    assert file.content_type == "image/jpeg"
+    assert file.data.startswith(b"\xff\xd8\xff")
 
 
 def test_a_file_that_was_deleted_is_not_there(say, attach):
@@ -95,7 +112,7 @@ def test_images_that_the_calls_of_the_answer_brought_are_loaded_for_its_next_rou
         turn=turn, message=answer, round=1, position=0, provider_id="c", name="draw", status="ok", result_text="a chart"
     )
     answer.parts = [{"type": "call", "id": str(call.pk), "round": 1}]
-    attach("chart.png", "image/png", b"png", call=call)
+    attach("chart.png", "image/png", PNG, call=call)
     attach("sound.wav", "audio/wav", b"wav", call=call)
     question.parts = [{"type": "text", "text": "draw"}]
     path = [question, answer]
@@ -106,4 +123,4 @@ def test_images_that_the_calls_of_the_answer_brought_are_loaded_for_its_next_rou
     assert history.open_round is not None
     result = history.open_round.calls[0].result
     assert result is not None
-    assert [(artifact.name, artifact.data) for artifact in result.artifacts] == [("chart.png", b"png")]
+    assert [(artifact.name, artifact.data) for artifact in result.artifacts] == [("chart.png", PNG)]
