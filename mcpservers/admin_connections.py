@@ -32,7 +32,9 @@ def connections(request: HttpRequest, site: Any) -> HttpResponse:
 
 
 def _rows(seen: list[ConnectionInfo], reach: Any) -> list[dict[str, Any]]:
-    users: dict[UUID | None, str] = dict(User.objects.filter(pk__in={info.user_id for info in seen}).values_list("pk", "username"))
+    users: dict[UUID | None, str] = dict(
+        User.objects.filter(pk__in={info.user_id for info in seen}).values_list("pk", "username")
+    )
     organizations = Organization.objects.in_bulk({info.organization_id for info in seen})
     return [
         {

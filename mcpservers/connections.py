@@ -218,7 +218,9 @@ class ConnectionManager:
         found = [
             connection
             for connection in self._all.values()
-            if connection.target.server_id == server_id and user_id in (None, connection.target.user_id)
+            if connection.target.server_id == server_id
+            and user_id in (None, connection.target.user_id)
+            and not connection.retired
         ]
         for connection in found:
             self._retire(connection)

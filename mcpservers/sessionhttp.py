@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
@@ -20,7 +21,9 @@ import httpx2
 from chatui.errors import ChatUIError
 from chatui.netguard import GuardedTransport
 
-NOTIFY_SECONDS = 5.0  # a notification is not waited for longer: the SDK's only writer waits with it
+logger = logging.getLogger(__name__)
+NOTIFY_SECONDS = 5.0  # for a notification to be answered
+DELIVER_SECONDS = 1.0  # for cancellations to leave before the connection is closed
 DELETE_SECONDS = 3.0  # ending a session is a courtesy
 STREAMS_PER_MINUTE = 3  # GETs of the optional stream of a session that keeps ending
 LOST = -32000  # the SDK's own code for a connection that ended (CONNECTION_CLOSED)
@@ -54,6 +57,7 @@ class SessionTransport(GuardedTransport):
         super().__init__(extra=extra, max_bytes=max_bytes, connections=1000)
         self.established = False
         self.last = CallNote()  # of the request before, for a connect that fails
+        self._deliveries: set[asyncio.Task[None]] = set()
         self._streams: deque[float] = deque(maxlen=STREAMS_PER_MINUTE)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -70,7 +74,7 @@ class SessionTransport(GuardedTransport):
     async def _post(self, request: httpx2.Request) -> httpx2.Response:
         message = _message(request)
         if "id" not in message:
-            return await self._notify(request)
+            return await self._notify(request, str(message.get("method")))
         note = call_note.get() or CallNote()
         self.last = note
         try:
@@ -93,16 +97,32 @@ class SessionTransport(GuardedTransport):
         note.challenge = response.headers.get("www-authenticate", "")
         return response
 
-    async def _notify(self, request: httpx2.Request) -> httpx2.Response:
-        """Fire and forget: neither its failure nor a server that does not answer it costs the connection."""
+    async def _notify(self, request: httpx2.Request, method: str) -> httpx2.Response:
+        """Fire and forget: neither its failure nor a server that does not answer it costs the connection.
+
+        A cancellation is not even waited for: the SDK's only writer would wait with it, and every later call too.
+        """
+        delivery = asyncio.create_task(self._deliver(request), name=f"mcp-{method}")
+        self._deliveries.add(delivery)
+        delivery.add_done_callback(self._deliveries.discard)
+        if method != "notifications/cancelled":
+            await asyncio.wait({delivery}, timeout=NOTIFY_SECONDS)
+        return httpx2.Response(202, request=request)
+
+    async def _deliver(self, request: httpx2.Request) -> None:
         try:
             async with asyncio.timeout(NOTIFY_SECONDS):
                 response = await super().handle_async_request(request)
                 await response.aclose()
-        except (TimeoutError, httpx2.TransportError, ChatUIError):
-            if not self.established:
-                raise
-        return httpx2.Response(202, request=request)
+        except (TimeoutError, httpx2.TransportError, ChatUIError) as error:
+            logger.info("A notification did not reach an MCP server: %s", type(error).__name__)
+
+    async def aclose(self) -> None:
+        if self._deliveries:
+            await asyncio.wait(set(self._deliveries), timeout=DELIVER_SECONDS)
+        for delivery in self._deliveries:
+            delivery.cancel()
+        await super().aclose()
 
     async def _stream(self, request: httpx2.Request) -> httpx2.Response:
         """The optional GET stream of a session: a server that keeps ending it is taken at its word."""

@@ -132,7 +132,7 @@ def _pairs(ones: list[Node], others: list[Node]) -> Iterable[tuple[Node, Node]]:
 
 def _intersect_typed(one: Node, other: Node) -> Node | None:
     if {one["type"], other["type"]} == {"integer", "number"}:
-        one, other = ({**node, "type": "integer"} for node in (one, other))
+        one, other = _whole(one), _whole(other)
     if one["type"] != other["type"]:
         return None
     result = {**other, **one}
@@ -145,8 +145,8 @@ def _intersect_typed(one: Node, other: Node) -> Node | None:
     if "enum" in one and "enum" in other:
         allowed = {same(value) for value in other["enum"]}
         result["enum"] = [value for value in one["enum"] if same(value) in allowed]
-        if not result["enum"]:
-            return None
+    if "enum" in result and not result["enum"]:
+        return None
     if "items" in one and "items" in other:
         result["items"] = intersect(one["items"], other["items"]) or {}
     if one["type"] == "object":
@@ -154,6 +154,14 @@ def _intersect_typed(one: Node, other: Node) -> Node | None:
         if result.get("additionalProperties", True) is True:
             result.pop("additionalProperties", None)
     return result
+
+
+def _whole(node: Node) -> Node:
+    """The node of numbers, narrowed to the whole ones."""
+    whole = {**node, "type": "integer"}
+    if "enum" in whole:
+        whole["enum"] = [value for value in whole["enum"] if fits(value, "integer")]
+    return whole
 
 
 def _intersect_properties(one: Node, other: Node) -> Node:

@@ -352,7 +352,7 @@ def _string(raw: dict[str, Any]) -> Node:
     pattern, form = raw.get("pattern"), raw.get("format")
     if isinstance(pattern, str) and len(pattern) <= 1000 and _compiles(pattern):
         node["pattern"] = pattern
-    if isinstance(form, str) and re.fullmatch(r"[a-z][a-z0-9-]{0,40}", form):
+    if isinstance(form, str) and re.fullmatch(r"(?!(?:u?int\d*|float|double)$)[a-z][a-z0-9-]{0,40}", form):
         node["format"] = form
     return node
 

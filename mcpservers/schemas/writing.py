@@ -90,7 +90,7 @@ class Writer:
 
     def _alternatives(self, node: Node, path: Path, words: str, nullable: bool) -> JSONObject:
         written = [self._typed(branch, path, branch.get("description", "")) for branch in branches(node)]
-        written = list({same(each): each for each in written}.values())
+        written = list({same({**each, "description": ""}): each for each in reversed(written)}.values())[::-1]
         if len(written) == 1:
             words = words or written[0].get("description", "")
             return self._with_null({**written[0], **({"description": words} if words else {})}, nullable)
