@@ -26,6 +26,7 @@ function Dialog({ title, body, close, wide, id }) {
     const dialog = element.current;
     const before = document.activeElement;
     dialog.showModal();
+    dialog.querySelector(".dialog-head ~ * :is(input, textarea, select)")?.focus();
     return () => {
       dialog.close();
       before?.focus?.();

@@ -71,8 +71,14 @@ async function onTurnFrame(chat, frame) {
     follow(chat);
     return;
   }
-  chat.store.set(next.ended ? finished(chat, next) : { turn: next });
+  chat.store.set((state) => (next.ended ? finished(chat, next) : { turn: next, running: marked(state, next) }));
   tell(chat, frame, next);
+}
+
+/** The mark in the list follows the turn without waiting for `turn.changed`. */
+function marked({ running, conversation }, turn) {
+  const before = running[conversation.id];
+  return before === turn.status ? running : { ...running, [conversation.id]: turn.status };
 }
 
 function finished(chat, turn) {

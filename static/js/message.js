@@ -98,7 +98,7 @@ function Status({ message, turn }) {
     shown.current = words;
     since.current = Date.now();
   }
-  return words ? html`<${StatusLine} words=${words} since=${since.current} />` : null;
+  return words ? html`<${StatusLine} words=${words} since=${since.current} still=${turn?.status === "waiting"} />` : null;
 }
 
 /** What is going on, in words; "" while the text itself shows it. */

@@ -113,7 +113,9 @@ export function Jump() {
   const waiting = useStore((state) => waitingCalls(state).length);
   const writing = useStore((state) => Boolean(state.turn));
   useLayoutEffect(() => {
-    const follower = new Follower(document.getElementById("scroller"), document.getElementById("log"), setPlace);
+    const follower = new Follower(document.getElementById("scroller"), document.getElementById("log"), {
+      onChange: setPlace, isNews: () => Boolean(chat.store.get().turn),
+    });
     chat.scroll = {
       scroller: follower.scroller,
       attach({ question = false } = {}) {

@@ -67,13 +67,13 @@ function Notice({ part }) {
 }
 
 /** The line under an answer that is being written; counts seconds once it takes longer. */
-export function StatusLine({ words, since }) {
+export function StatusLine({ words, since, still }) {
   const [, tick] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => tick((count) => count + 1), 1000);
     return () => clearInterval(timer);
   }, []);
   const seconds = Math.floor((Date.now() - since) / 1000);
-  return html`<p class="status"><span class="status-dots"><i></i><i></i><i></i></span><span class="status-words">${words}</span>
-    ${seconds >= 3 && html`<span class="muted status-time">${duration(seconds * 1000)}</span>`}</p>`;
+  return html`<p class=${`status ${still ? "still" : ""}`}><span class="status-dots"><i></i><i></i><i></i></span><span class="status-words">${words}</span>
+    ${!still && seconds >= 3 && html`<span class="muted status-time">${duration(seconds * 1000)}</span>`}</p>`;
 }

@@ -3,10 +3,13 @@
 const ZONE = 60; // pixels from the end within which a reader who moves down is at the end again
 const UP_KEYS = new Set(["ArrowUp", "PageUp", "Home"]);
 
-/** `onChange({attached, fresh})` tells whether the reader is at the end, and whether something came since. */
+/**
+ * `onChange({attached, fresh})` tells whether the reader is at the end, and whether something came since; what counts as
+ * something is for `isNews()` to say when the content has grown.
+ */
 export class Follower {
-  constructor(scroller, content, onChange) {
-    Object.assign(this, { scroller, content, onChange });
+  constructor(scroller, content, { onChange, isNews = () => true }) {
+    Object.assign(this, { scroller, content, onChange, isNews });
     this.attached = true;
     this.fresh = false;
     this.top = scroller.scrollTop;
@@ -62,7 +65,7 @@ export class Follower {
     const grown = this.scroller.scrollHeight > this.height;
     if (this.attached) this._toEnd();
     else if (this.scroller.scrollHeight <= this.scroller.clientHeight + 1) this._set(true, false);
-    else if (grown) this._set(false, true);
+    else if (grown && this.isNews()) this._set(false, true);
     this.height = this.scroller.scrollHeight;
   }
 
