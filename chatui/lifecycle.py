@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.providers.openai_chat import aclose_clients
+from chatui import embedded
 from conversations import consumers, feed, supervisor
 from mcpservers import connections
 
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 async def begin() -> None:
     """Before the first turn: reap what a dead process left. Without Redis no other process can own a turn."""
     await supervisor.current().begin(alone=not settings.REDIS_URL)
+    await asyncio.to_thread(embedded.start_worker)
 
 
 async def aclose() -> None:
@@ -31,6 +33,7 @@ async def aclose() -> None:
     await consumers.close_sockets()
     feed.current().aclose()
     await aclose_clients()
+    await asyncio.to_thread(embedded.stop_worker)
 
 
 class Lifespan:

@@ -12,6 +12,8 @@ django_stubs_ext.monkeypatch()
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 environ.Env.read_env(BASE_DIR / ".env")
+VAR_DIR = Path(env.str("VAR_DIR", default=str(BASE_DIR / "var")))
+environ.Env.read_env(VAR_DIR / "demo.env")  # what the demo made for itself, so that manage.py works with its data
 
 DEBUG: bool = env.bool("DEBUG", default=False)
 # Development and the demo make their own keys under var/; production must state them (checks.py, chatui.E001).
@@ -19,7 +21,6 @@ SECRET_KEY: str = env.str("SECRET_KEY", default="insecure-development-key-that-c
 ENCRYPTION_KEYS: list[str] = env.list("ENCRYPTION_KEYS", default=[])
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 BASE_URL: str = env.str("BASE_URL", default="http://127.0.0.1:8000").rstrip("/")
-VAR_DIR = Path(env.str("VAR_DIR", default=str(BASE_DIR / "var")))
 HTTPS = BASE_URL.startswith("https://")
 
 INSTALLED_APPS = [
