@@ -2,7 +2,7 @@
 
 /** `text` with its last block completed. Only the end is changed: offsets of what is before stay true. */
 export function complete(text) {
-  if (insideFence(text)) return text;
+  if (endsInFence(text)) return text;
   const start = lastBlank(text);
   const table = completeTable(text.slice(start));
   if (table !== null) return text.slice(0, start) + table;
@@ -17,9 +17,12 @@ function lastBlank(text) {
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^\n]*)$/;
 
-function insideFence(text) {
+/** Whether the end of `text` is inside a fence, or is the line that closes one. */
+function endsInFence(text) {
   let open = "";
+  let closing = false;
   for (const line of text.split("\n")) {
+    closing = false;
     const found = FENCE.exec(line.replace(/^(?:[ \t]*(?:[-*+]|\d+[.)])[ \t]+|[ \t]*> ?|[ \t]+)*/, ""));
     if (!found) continue;
     const [, marks, info] = found;
@@ -27,9 +30,10 @@ function insideFence(text) {
       if (marks[0] === "~" || !info.includes("`")) open = marks;
     } else if (marks[0] === open[0] && marks.length >= open.length && !info.trim()) {
       open = "";
+      closing = true;
     }
   }
-  return open !== "";
+  return closing || open !== "";
 }
 
 /** A table whose delimiter row has not come whole: shown as a table from its first line on. Null if it is none. */
