@@ -42,7 +42,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 @ensure_csrf_cookie
-@csp_update({"script-src": [NONCE]})  # for the import map alone
+@csp_update({"script-src": [NONCE]})  # type: ignore[arg-type]  # for the import map alone; typed for views without arguments
 def chat(request: HttpRequest, organization: str, conversation: UUID | None = None) -> HttpResponse:
     """A new chat, or the conversation with that id. Another owner's or another organization's is 404."""
     assert request.user.is_authenticated
