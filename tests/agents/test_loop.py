@@ -267,20 +267,22 @@ async def test_images_of_a_result_go_to_a_model_that_sees(sees):
 
 
 async def test_progress_is_told_as_it_comes():
-    heard = asyncio.Event()
+    heard: asyncio.Queue[None] = asyncio.Queue()
 
     async def slow(arguments, progress):
         await progress(1, 2, "half")
-        await heard.wait()
+        await heard.get()
+        await progress(2, 2, "whole")
+        await heard.get()
         return "done"
 
     def hear(event, decisions):
         if isinstance(event, CallProgressed):
-            heard.set()
+            heard.put_nowait(None)
 
     events = await collect(ScriptedModel([call("slow")], ["ok"]), ScriptedToolbox({"slow": slow}), react=hear)
-    (told_progress,) = of(CallProgressed, events)
-    assert (told_progress.progress, told_progress.total, told_progress.message) == (1, 2, "half")
+    reports = [(report.progress, report.total, report.message) for report in of(CallProgressed, events)]
+    assert reports == [(1, 2, "half"), (2, 2, "whole")]
 
 
 async def test_a_flood_of_progress_is_told_in_its_latest_state_not_queued_up():

@@ -232,6 +232,39 @@ async def test_a_cancelled_call_is_over_at_once_and_its_late_result_ignored():
     assert end(events).outcome is Outcome.COMPLETED
 
 
+async def test_what_a_cancelled_call_still_says_is_ignored_while_a_sibling_runs():
+    cancelled, returned = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(arguments, progress):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await cancelled.wait()
+        await progress(99, None, None)
+        returned.set()
+        return "too late"
+
+    def react(event, decisions):
+        if isinstance(event, CallStarted) and event.call.tool == "stubborn":
+            decisions.put_nowait(CallCancelled(event.call_id))
+        if isinstance(event, CallFinished):
+            cancelled.set()
+
+    toolbox = ScriptedToolbox({"stubborn": stubborn, "sibling": returned})
+    events = await collect(ScriptedModel([call("stubborn"), call("sibling")], ["ok"]), toolbox, react=react)
+    assert [finished.result.status for finished in of(CallFinished, events)] == [ToolStatus.CANCELLED, ToolStatus.OK]
+    assert not of(CallProgressed, events)
+
+
+async def test_a_call_that_returned_before_its_cancellation_was_seen_keeps_its_true_result():
+    def react(event, decisions):
+        if isinstance(event, CallStarted):
+            decisions.put_nowait(CallCancelled(event.call_id))
+
+    events = await collect(ScriptedModel([call("send")], ["ok"]), ScriptedToolbox({"send": "sent"}), react=react)
+    assert results(events)["send"] == ToolResult(ToolStatus.OK, "sent")
+
+
 async def test_a_question_can_be_cancelled_which_runs_nothing():
     toolbox = ScriptedToolbox({"send": "sent"}, ASK)
 

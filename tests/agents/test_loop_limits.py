@@ -253,6 +253,21 @@ async def test_time_that_ran_before_the_turn_was_parked_counts_and_waiting_does_
     assert end(events).spent.seconds == 149.5
 
 
+async def test_calls_that_the_model_took_all_the_time_to_write_are_not_run():
+    clock = Clock()
+
+    def write_slowly(messages):
+        clock.now += 100
+        return [call("clock")]
+
+    toolbox = ScriptedToolbox(CLOCK)
+    model = Greedy(write_slowly, ["closed"])
+    events = await collect(model, toolbox, limits=Limits(max_seconds=50), clock=clock)
+    assert not toolbox.called
+    assert not of(CallStarted, events)
+    assert end(events).code == "max_seconds"
+
+
 async def test_a_call_that_runs_when_the_time_is_over_is_stopped_and_the_model_answers():
     toolbox = ScriptedToolbox({"hangs": asyncio.Event(), "clock": "noon"})
     model = Greedy([call("hangs"), call("clock")], ["closed"])
