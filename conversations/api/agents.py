@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponse, JsonResponse
 
-from accounts import policy
 from accounts.actors import Actor
 from agents.models import Agent, AgentServer
 from conversations.api.door import Call
 from conversations.api.variables import declared_variables
-from conversations.usable import usable_agents
+from conversations.usable import reaches, usable_agents
 from mcpservers import catalogue
-from mcpservers.catalogue import ServerState
+from mcpservers.approvals import Do, matches
+from mcpservers.catalogue import OfferedTool, ServerState
 from mcpservers.models import UserVariables
 
 
@@ -39,7 +38,7 @@ def load(actor: Actor) -> tuple[list[Agent], dict[UUID, Mapping[str, str]]]:
 def agent_json(
     actor: Actor, agent: Agent, states: Mapping[str, ServerState], values: Mapping[UUID, Mapping[str, str]]
 ) -> dict[str, Any]:
-    granted = [row for row in agent.servers.all() if policy.granted(actor, row.server.grants.all())]
+    rows = [row for row in agent.servers.all() if reaches(actor, row.server.grants.all())]
     profile = agent.model
     return {
         "slug": agent.slug,
@@ -47,30 +46,38 @@ def agent_json(
         "description": agent.description,
         "starters": list(agent.starters),
         "model": {"title": profile.title or profile.name, "images": profile.images, "tools": profile.tools},
-        "servers": [server_json(row, states.get(row.server.slug), values.get(row.server_id, {})) for row in granted],
+        "servers": [
+            server_json(agent, row, states.get(row.server.slug), values.get(row.server_id, {})) for row in rows
+        ],
     }
 
 
-def server_json(row: AgentServer, state: ServerState | None, values: Mapping[str, str]) -> dict[str, Any]:
-    """A server as this agent uses it: only the tools that the agent takes of it."""
+def server_json(agent: Agent, row: AgentServer, state: ServerState | None, values: Mapping[str, str]) -> dict[str, Any]:
+    """A server as this agent uses it: only the tools that the agent takes of it, decided by its rules too."""
+    tools = state.tools if state else ()
     return {
         "slug": row.server.slug,
         "title": row.server.title,
+        "description": row.server.description,
         "state": state.state if state else "unknown",
         "message": state.message if state else "",
-        "tools": [tool_json(tool) for tool in state.tools if _takes(row.tools, tool.name)] if state else [],
+        "tools": [tool_json(agent, row, tool) for tool in tools if _takes(row.tools, tool.name)],
         "variables": declared_variables(row.server, values),
     }
 
 
-def tool_json(tool: Any) -> dict[str, Any]:
+def tool_json(agent: Agent, row: AgentServer, tool: OfferedTool) -> dict[str, Any]:
+    """`withheld` says why the model is not shown the tool; empty for one that it is."""
+    decided = catalogue.decide(row.server, tool.name, agent.rules)
+    denied = decided.reason if decided.do is Do.DENY else ""
     return {
         "name": tool.name,
         "title": tool.title or tool.name,
         "description": tool.description,
-        "decision": str(getattr(tool.decision, "value", tool.decision)),
+        "decision": decided.do.value,
+        "withheld": tool.withheld or denied,
     }
 
 
 def _takes(globs: Sequence[str], tool: str) -> bool:
-    return not globs or any(fnmatchcase(tool, glob) for glob in globs)
+    return not globs or any(matches(glob, tool) for glob in globs)

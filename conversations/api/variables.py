@@ -9,11 +9,11 @@ from django.db import transaction
 from django.db.models import F
 from django.http import HttpResponse, JsonResponse
 
-from accounts import policy
 from accounts.actors import Actor
 from chatui.errors import InvalidRequestError, NotFoundError
 from conversations.api import body
 from conversations.api.door import Call
+from conversations.usable import reaches
 from mcpservers.models import MCPServer, UserVariables
 
 VALUE_LIMIT = 8 * 1024  # characters
@@ -37,7 +37,7 @@ def find(actor: Actor, slug: str) -> MCPServer:
     """The server, if it is enabled and granted to the actor. Raises `NotFoundError`."""
     rows = MCPServer.objects.visible_to(actor).filter(enabled=True, slug=slug).prefetch_related("grants")
     server: MCPServer | None = rows.first()
-    if server is None or not policy.granted(actor, server.grants.all()):
+    if server is None or not reaches(actor, server.grants.all()):
         raise NotFoundError(public_message="There is no such server.")
     return server
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from django.core.files.base import ContentFile
+from django.db.backends.utils import CursorWrapper
 from django.test import AsyncClient
 from django.utils import timezone
 
@@ -18,6 +20,7 @@ from agents.models import Agent
 from chatui.rows import in_rows
 from conversations import supervisor
 from conversations.models import Attachment, Conversation, Message, ToolCall, Turn
+from mcpservers import catalogue, connections
 from mcpservers.models import MCPServer, ServerGrant
 
 
@@ -104,7 +107,7 @@ def world(transactional_db: None, organization: Organization, bob: User, make_ag
         organization=organization,
         slug="tickets",
         title="Tickets",
-        url="https://tickets.example.org/mcp",
+        url="http://127.0.0.1:9/mcp",
         variables={"TOKEN": {"title": "Token", "sensitive": True}, "REGION": {}},
     )
     ServerGrant.objects.create(server=server, user=bob)
@@ -129,6 +132,8 @@ def world(transactional_db: None, organization: Organization, bob: User, make_ag
 async def _turns_end_with_the_test() -> AsyncIterator[None]:
     yield
     await supervisor.current().aclose(drain_seconds=5)
+    await catalogue.aclose()
+    await connections.manager().aclose(1.0)
 
 
 Enter = Callable[..., Any]
@@ -162,3 +167,23 @@ def as_key(transactional_db: None) -> Enter:
         return client
 
     return enter
+
+
+@pytest.fixture
+def count_queries(monkeypatch: Any) -> Callable[[], Any]:
+    """Counts the statements of every thread: requests run their row work in threads of its own."""
+    seen: list[str] = []
+    execute = CursorWrapper.execute
+
+    def counting(self: CursorWrapper, sql: str, params: Any = None) -> Any:
+        seen.append(sql)
+        return execute(self, sql, params)
+
+    monkeypatch.setattr(CursorWrapper, "execute", counting)
+
+    @contextmanager
+    def count() -> Iterator[list[str]]:
+        seen.clear()
+        yield seen
+
+    return count

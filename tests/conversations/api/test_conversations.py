@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db.backends.utils import CursorWrapper
 from django.test import AsyncClient
 
 from accounts.models import User
@@ -20,26 +18,6 @@ from tests.conversations.api.conftest import Enter, World, add_attachment, add_c
 
 async def send(client: AsyncClient, method: str, address: str, body: Any = None) -> Any:
     return await client.generic(method, f"/api/v1/{address}", json.dumps(body or {}).encode(), "application/json")
-
-
-@pytest.fixture
-def count_queries(monkeypatch: Any) -> Callable[[], Any]:
-    """Counts the statements of every thread: requests run their row work in threads of its own."""
-    seen: list[str] = []
-    execute = CursorWrapper.execute
-
-    def counting(self: CursorWrapper, sql: str, params: Any = None) -> Any:
-        seen.append(sql)
-        return execute(self, sql, params)
-
-    monkeypatch.setattr(CursorWrapper, "execute", counting)
-
-    @contextmanager
-    def count() -> Iterator[list[str]]:
-        seen.clear()
-        yield seen
-
-    return count
 
 
 # --- Fields -------------------------------------------------------------------------------------------------------
