@@ -9,9 +9,10 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -32,6 +33,7 @@ from chatui.text import shorten
 CONNECTIONS = 1000  # per endpoint; `max_concurrency` is the limit that is meant
 KEEPALIVE_SECONDS = 30.0
 MAX_ERROR_BYTES = 2**16
+READ_BYTES = 2**14  # at once: what is more is left for the next read, so that one fast answer delays nobody
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110, 5.6.2
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*\Z")
 
@@ -94,6 +96,26 @@ class _Transport(AiohttpTransport):
         if response.status_code >= 300 and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _ShortErrors(response.stream)
         return response
+
+
+def reader_of(response: httpx2.Response) -> Callable[[], Awaitable[bytes]]:
+    """A function that reads what has come of the body, at least one byte; nothing at its end.
+
+    An uncompressed body is read from aiohttp directly: the four generators between cost as much as the rest of a read.
+    """
+    body = getattr(response.stream, "_stream", response.stream)  # under the wrapper that httpx2 puts around it
+    raw = getattr(body, "_aiohttp_response", None)
+    if isinstance(raw, aiohttp.ClientResponse) and response.headers.get("content-encoding", "identity") == "identity":
+        return partial(raw.content.read, READ_BYTES)
+    reads = response.aiter_bytes()
+
+    async def read() -> bytes:
+        while (data := await anext(reads, None)) is not None:
+            if data:
+                return data
+        return b""
+
+    return read
 
 
 class _EndpointClient(AsyncOpenAI):

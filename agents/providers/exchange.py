@@ -6,9 +6,8 @@ Imports `openai`: import it late.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, cast
 
 import aiohttp
@@ -23,6 +22,7 @@ from agents.providers.chat_model import (
     EndpointUnavailableError,
     EndpointUnreachableError,
 )
+from agents.providers.patience import Patience
 from agents.providers.settings import ModelSettings
 from agents.providers.sse import DONE, MALFORMED, EventDecoder, EventTooLargeError, documents, parse_json
 from chatui.netguard import AddressRefusedError
@@ -30,6 +30,7 @@ from chatui.netguard import AddressRefusedError
 MAX_ANSWER_BYTES = 64 * 2**20
 MAX_LISTING_BYTES = 4 * 2**20
 LINGER_SECONDS = 5.0  # for usage and `[DONE]`, once the answer is whole
+_BLANK = b"\xef\xbb\xbf\r\n\t "  # with the bytes of a BOM
 DRAIN_SECONDS = 0.05  # for the end of the body after `[DONE]`, so that the connection can be used again
 
 
@@ -39,9 +40,8 @@ async def opened(settings: ModelSettings, payload: bytes, deadline: float) -> As
 
     Raises `EndpointError` for everything that is not an answer with status 200; closing it closes the request.
     """
-    secrets = secrets_of(settings)
     async with clients.borrowed(settings, deadline) as client:
-        with mapped_failures(settings, "did not begin to answer"):
+        try:
             async with asyncio.timeout_at(deadline):
                 sent = await client.post(
                     "/chat/completions",
@@ -51,11 +51,13 @@ async def opened(settings: ModelSettings, payload: bytes, deadline: float) -> As
                     stream=True,  # the body is left unread; asked for as a response, it is no `AsyncStream`
                     stream_cls=openai.AsyncStream[Any],
                 )
-        response = cast(httpx2.Response, sent)
+        except FAILURES as error:
+            raise failure_of(error, settings, "did not begin to answer") from None
+        answer = Exchange(cast(httpx2.Response, sent), settings, deadline)
         try:
-            yield Exchange(response, settings, deadline, secrets)
+            yield answer
         finally:
-            await response.aclose()
+            await answer.aclose()
 
 
 async def listing(settings: ModelSettings, deadline: float) -> bytes:
@@ -63,7 +65,7 @@ async def listing(settings: ModelSettings, deadline: float) -> bytes:
     parts: list[bytes] = []
     size = 0
     async with clients.borrowed(settings, deadline) as client:
-        with mapped_failures(settings, "did not answer"):
+        try:
             async with asyncio.timeout_at(deadline):
                 headers = clients.request_headers(settings)
                 sent = await client.get(
@@ -79,6 +81,8 @@ async def listing(settings: ModelSettings, deadline: float) -> bytes:
                         size += len(data)
                         if size > MAX_LISTING_BYTES:
                             raise _not_understood("its list of models is too large")
+        except FAILURES as error:
+            raise failure_of(error, settings, "did not answer") from None
     return b"".join(parts)
 
 
@@ -87,25 +91,33 @@ def secrets_of(settings: ModelSettings) -> tuple[str, ...]:
     return (settings.api_key.strip(), *(str(value) for value in settings.headers.values() if len(str(value)) >= 8))
 
 
-@contextmanager
-def mapped_failures(settings: ModelSettings, late: str) -> Iterator[None]:
-    """Turn what the SDK and the layers under it raise into an `EndpointError`; `late` is how a timeout is worded."""
-    try:
-        yield
-    except EndpointError:
-        raise
-    except openai.APIStatusError as error:
-        secrets = secrets_of(settings)
-        raise failures.status_error(error.status_code, error.response.headers, error.body, secrets) from None
-    except AddressRefusedError as error:
-        detail = "Its address is not allowed. An operator can allow it with MCP_ALLOW_PRIVATE."
-        raise EndpointUnreachableError(str(error), detail=detail) from None
-    except openai.APIConnectionError as error:
-        raise _connection_error(error) from None
-    except TimeoutError:
-        raise EndpointTimeoutError(f"{late} in time", detail=f"It {late} in time.") from None
-    except (httpx2.HTTPError, httpx2.StreamError, aiohttp.ClientError, OSError) as error:
-        raise _broken(error) from None
+# All that the SDK and the layers under it raise for what an endpoint or the network does.
+FAILURES = (
+    openai.APIError,
+    AddressRefusedError,
+    TimeoutError,
+    httpx2.HTTPError,
+    httpx2.StreamError,
+    aiohttp.ClientError,
+    OSError,
+)
+
+
+def failure_of(error: Exception, settings: ModelSettings, late: str) -> EndpointError:
+    """One of `FAILURES` as an `EndpointError`; `late` is how a timeout is worded."""
+    match error:
+        case openai.APIStatusError():
+            headers = error.response.headers
+            return failures.status_error(error.status_code, headers, error.body, secrets_of(settings))
+        case AddressRefusedError():
+            detail = "Its address is not allowed. An operator can allow it with MCP_ALLOW_PRIVATE."
+            return EndpointUnreachableError(str(error), detail=detail)
+        case openai.APIError():
+            return _connection_error(error)
+        case TimeoutError():
+            return EndpointTimeoutError(f"{late} in time", detail=f"It {late} in time.")
+        case _:
+            return _broken(error)
 
 
 def _broken(error: BaseException) -> EndpointError:
@@ -143,26 +155,29 @@ class Exchange:
     is waited for until the deadline, each further read for the chunk timeout: any byte, a comment too, begins it anew.
     """
 
-    def __init__(
-        self, response: httpx2.Response, settings: ModelSettings, deadline: float, secrets: tuple[str, ...]
-    ) -> None:
-        self._response, self._settings, self._deadline, self._secrets = response, settings, deadline, secrets
-        self._reads = response.aiter_bytes()
+    def __init__(self, response: httpx2.Response, settings: ModelSettings, deadline: float) -> None:
+        self._response, self._settings = response, settings
+        self._next = clients.reader_of(response)
+        self._patience = Patience(deadline)
         self._decoder = EventDecoder()
-        self.size = 0
         self._sniffed = False
-        self.first_at: float | None = None  # time.monotonic() of the first document
+        self._begun = False
+        self.size = 0  # bytes of the body so far
         self.ending = False  # set it when the answer is whole: what is left is waited for only briefly
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return self._secrets
+        return secrets_of(self._settings)
+
+    async def aclose(self) -> None:
+        self._patience.close()
+        await self._response.aclose()
 
     async def read(self) -> list[Any] | None:
         """The documents of the next read, maybe none; None at the end of the body. Raises `EndpointError`."""
         data = await self._bytes()
         if not self._sniffed and data is not None:
-            if not data.strip(b"\xef\xbb\xbf\r\n\t "):
+            if not data.strip(_BLANK):
                 return []
             self._sniffed = True
             if (whole := await self._whole(data)) is not None:
@@ -179,29 +194,29 @@ class Exchange:
         return self._noted(found)
 
     def _noted(self, found: list[Any]) -> list[Any]:
-        if found and self.first_at is None:
-            self.first_at = time.monotonic()
+        if found and not self._begun:
+            self._begun = True
+            self._patience.per_wait(self._settings.chunk_timeout)
         return found
 
     async def _bytes(self) -> bytes | None:
-        with mapped_failures(self._settings, "stopped answering" if self.first_at else "did not begin to answer"):
-            async with self._limit():
-                data = await anext(self._reads, None)
-        if data is not None:
-            self.size += len(data)
-            if self.size > MAX_ANSWER_BYTES:
-                raise _not_understood("its answer is too large")
+        if self.ending:
+            self._patience.per_wait(min(self._settings.chunk_timeout, LINGER_SECONDS))
+        try:
+            data = await self._patience.wait(self._next())
+        except FAILURES as error:
+            late = "stopped answering" if self._begun else "did not begin to answer"
+            raise failure_of(error, self._settings, late) from None
+        if not data:
+            return None
+        self.size += len(data)
+        if self.size > MAX_ANSWER_BYTES:
+            raise _not_understood("its answer is too large")
         return data
-
-    def _limit(self) -> asyncio.Timeout:
-        if self.first_at is None:
-            return asyncio.timeout_at(self._deadline)
-        seconds = self._settings.chunk_timeout
-        return asyncio.timeout(min(seconds, LINGER_SECONDS) if self.ending else seconds)
 
     async def _whole(self, data: bytes) -> list[Any] | None:
         """If the body is not a stream of events: its one document."""
-        head = data.lstrip(b"\xef\xbb\xbf\r\n\t ")[:1]
+        head = data.lstrip(_BLANK)[:1]
         if head == b"<":
             raise EndpointRequestError(
                 "a web page instead of a completion",
@@ -220,9 +235,9 @@ class Exchange:
 
     async def drain(self) -> None:
         """Read what is left of a finished body, if it is there already: then the connection is used again."""
-        with suppress(EndpointError, TimeoutError, httpx2.HTTPError, aiohttp.ClientError, OSError):
+        with suppress(*FAILURES):
             async with asyncio.timeout(DRAIN_SECONDS):
-                while await anext(self._reads, None) is not None:
+                while await self._next():
                     pass
 
 

@@ -25,10 +25,13 @@ _SECRETS = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai|hf|api)[-_][A-Za-z0-9*._-]{6,}"
     r"|\bAIza[A-Za-z0-9_-]{10,}"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]+"
-    r"|(?i:\b(?:bearer|basic|token|api[-_ ]?key|authorization)\b[\"']?\s*[:= ]\s*[\"']?)[^\s\"',;]{4,}"
+    r"|(?i:\bbearer\s+)[^\s\"',;]{4,}"
+    r"|(?i:\bauthorization\b[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"',;]{4,}"
+    r"|(?i:\b(?:token|secret|password|api[-_ ]?key)\b[\"']?\s*[:=]\s*[\"']?)[^\s\"',;]{4,}"
 )
 _ADDRESSES = re.compile(
-    r"\b(?:10|127|169\.254|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){1,3}(?::\d+)?\b|\blocalhost(?::\d+)?\b"
+    r"(?<![\d.])(?:(?:10|127)\.\d{1,3}|192\.168|169\.254|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3}(?::\d+)?"
+    r"|\blocalhost(?::\d+)?\b|\[::1\](?::\d+)?"
 )
 
 
@@ -82,8 +85,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait as `Retry-After` (RFC 9110, 10.2.3: seconds or a date) or `retry-after-ms` say, if they do."""
     milliseconds, value = headers.get("retry-after-ms", ""), headers.get("retry-after", "").strip()
     try:
-        if milliseconds:
-            return max(0.0, float(milliseconds) / 1000)
+        if milliseconds.isdigit():
+            return float(milliseconds) / 1000
         if not value:
             return None
         if value.replace(".", "", 1).isdigit():

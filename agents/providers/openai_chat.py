@@ -7,7 +7,6 @@ import importlib
 import random
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -83,17 +82,23 @@ class OpenAIChatModel:
         body = request_body(self.settings, messages, tools, tool_choice=tool_choice)
         callable_names = [tool.name for tool in tools] if tool_choice == "auto" and "tools" in body else []
         payload = orjson.dumps(body)
+        exchange = await _module("exchange")
         for attempt in range(self.settings.retries + 1):
             run = _Attempt(self.settings, callable_names, messages)
+            deadline = asyncio.get_running_loop().time() + self.settings.first_token_timeout
             try:
-                async with aclosing(run.events(payload)) as events:
-                    async for event in events:
-                        yield event
-                return
+                async with exchange.opened(self.settings, payload, deadline) as answer:
+                    while (events := await run.next_events(answer)) is not None:
+                        for event in events:
+                            yield event
             except EndpointError as error:
                 if run.started or attempt == self.settings.retries or not _may_retry(error):
                     raise
                 await _pause(_delay(error, attempt))
+            else:
+                for event in run.last_events():
+                    yield event
+                return
 
 
 async def _pause(seconds: float) -> None:
@@ -123,40 +128,40 @@ class _Attempt:
         self._inside = self._key in _begin_inside
         self._assembler = Assembler(names, inside=self._inside)
         self._done = False
+        self._size = 0  # of the answer before the last read
+        self._failure: EndpointError | None = None
         self.started = False
 
-    async def events(self, payload: bytes) -> AsyncGenerator[ModelEvent, None]:
-        deadline = asyncio.get_running_loop().time() + self._settings.first_token_timeout
-        exchange = await _module("exchange")
-        async with exchange.opened(self._settings, payload, deadline) as answer:
-            try:
-                async with aclosing(self._relay(answer)) as events:
-                    async for event in events:
-                        yield event
-            except (StreamError, EndpointError) as error:
-                # Whole before it broke: only what follows the answer is missing.
-                if isinstance(error, StreamError) or self._assembler.finish_reason is None:
-                    for event in self._assembler.abandon():
-                        yield event
-                    if isinstance(error, StreamError):
-                        raise failures.stream_error(error, answer.secrets) from None
-                    raise
-        for event in self._ended():
-            yield event
+    async def next_events(self, answer: Exchange) -> list[ModelEvent] | None:
+        """What the next read of the answer brings to be shown; None when the answer is whole.
 
-    async def _relay(self, answer: Exchange) -> AsyncGenerator[ModelEvent, None]:
-        size = 0
-        while not self._done and (found := await answer.read()) is not None:
-            for document in found:
-                self._take(document)
-            for event in self._assembler.drain():
-                yield event
-            answer.ending = self._assembler.finish_reason is not None
-            if answer.size - size > _BUSY_READ:
-                await asyncio.sleep(0)  # a fast endpoint never lets a read wait, and others must have their turn
-            size = answer.size
+        Raises `EndpointError` when it broke, after everything that had come was given out.
+        """
+        if self._failure is not None:
+            raise self._failure
         if self._done:
             await answer.drain()
+            return None
+        if answer.size - self._size > _BUSY_READ:
+            await asyncio.sleep(0)  # a fast endpoint never lets a read wait, and others must have their turn
+        self._size = answer.size
+        try:
+            found = await answer.read()
+            if found is None:
+                return None
+            for document in found:
+                self._take(document)
+        except StreamError as error:
+            return self._broke(failures.stream_error(error, answer.secrets))
+        except EndpointError as error:
+            # Whole before it broke: only what follows the answer is missing.
+            return self._broke(error) if self._assembler.finish_reason is None else None
+        answer.ending = self._assembler.finish_reason is not None
+        return self._assembler.drain()
+
+    def _broke(self, error: EndpointError) -> list[ModelEvent]:
+        self._failure = error
+        return self._assembler.abandon()
 
     def _take(self, document: Any) -> None:
         if document is DONE:
@@ -167,7 +172,8 @@ class _Attempt:
             self.started = True
             self._assembler.feed(document)
 
-    def _ended(self) -> list[ModelEvent]:
+    def last_events(self) -> list[ModelEvent]:
+        """The end of a whole answer: what was held back, and the completion. Raises if there was no answer in it."""
         assembler = self._assembler
         if not assembler.answered:
             detail = "It ended without an answer."
