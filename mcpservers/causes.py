@@ -58,12 +58,12 @@ def _cause(target: ConnectionTarget, error: BaseException, attempts: Attempts) -
 
 
 def _process_cause(target: ConnectionTarget, error: BaseException, attempts: Attempts) -> str:
+    if isinstance(error, TimeoutError):
+        return f"the process did not answer within {target.connect_timeout:g} s"
     if isinstance(error, FileNotFoundError):
         return f"there is no command “{target.command}”"
     if isinstance(error, OSError):
         return f"“{target.command}” cannot be started ({errno.errorcode.get(error.errno or 0, error)})"
-    if isinstance(error, TimeoutError):
-        return f"the process did not answer within {target.connect_timeout:g} s"
     assert attempts.stdio is not None
     code = attempts.stdio.returncode
     if code is not None and attempts.stdio.lost.is_set():

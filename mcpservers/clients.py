@@ -31,6 +31,7 @@ from mcpservers.stdio import StdioTransport
 from mcpservers.transports import ConnectionTarget
 
 REMEMBER_SECONDS = 24 * 3600
+FALLBACK_SECONDS = 5.0  # for SSE to name its endpoint where streamable HTTP was refused before
 _OTHER_SECONDS = 30.0  # for what has no deadline of its own: writing a request, waiting for a free socket
 
 try:
@@ -107,10 +108,11 @@ def _plan(target: ConnectionTarget) -> list[tuple[Transport, str]]:
 
 
 def _is_final(attempts: Attempts) -> bool:
-    """Whether another transport or mode cannot help: no connection, no process, no permission."""
-    error = attempts.failures[-1]
-    network = (httpx2.ConnectError, httpx2.ConnectTimeout, OSError, ChatUIError)
-    return isinstance(error, network) or attempts.note.status in (401, 403, 429)
+    """Whether another transport or mode cannot help: no connection, no process, no permission, an ill server."""
+    error, status = attempts.failures[-1], attempts.note.status or 0
+    if isinstance(error, httpx2.TransportError):
+        return not isinstance(error, httpx2.SSEError)
+    return isinstance(error, OSError | ChatUIError) or status in (401, 403, 429) or status >= 500
 
 
 @asynccontextmanager
@@ -139,7 +141,8 @@ async def _attempt(
             attempts.note = http.last
             http_client = await stack.enter_async_context(_http_client(target, http))
             if transport is Transport.SSE:
-                streams = SSETransport(target.url, http_client, max_event=limit)
+                patience = FALLBACK_SECONDS if attempts.failures else None
+                streams = SSETransport(target.url, http_client, max_event=limit, patience=patience)
                 lost = streams.lost
             else:
                 streams = streamable_http_client(target.url, http_client=http_client, max_sse_event_size=limit)

@@ -36,23 +36,26 @@ class SSETransport:
     without a usable endpoint.
     """
 
-    def __init__(self, url: str, client: httpx2.AsyncClient, *, max_event: int) -> None:
+    def __init__(self, url: str, client: httpx2.AsyncClient, *, max_event: int, patience: float | None) -> None:
         self._url, self._client, self._max_event = url, client, max_event
+        self._patience = patience  # seconds for the endpoint to be named
         self.lost = asyncio.Event()
         self._posts: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Streams:
         self._to_session, read = create_context_streams[Incoming](0)
         write, self._from_session = create_context_streams[SessionMessage](0)
+        self._streams = (read, write, self._to_session, self._from_session)
         endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._reader = asyncio.create_task(self._read(endpoint), name="mcp-sse-read")
         self._writer: asyncio.Task[None] | None = None
         first: set[asyncio.Future[Any]] = {endpoint, self._reader}
         try:
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(first, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
             if not endpoint.done():
-                await self._reader
-                raise ServerUnavailableError("the event stream ended without naming an endpoint")
+                if self._reader.done():
+                    await self._reader
+                raise _unfit("its event stream ended without naming an endpoint")
         except BaseException:
             await self.__aexit__()
             raise
@@ -67,8 +70,8 @@ class SSETransport:
             await asyncio.wait(tasks)
         for task in tasks:
             task.cancelled() or task.exception()  # seen: whoever waited was told by the closed streams
-        self._to_session.close()
-        self._from_session.close()
+        for stream in self._streams:
+            stream.close()
 
     async def _read(self, endpoint: asyncio.Future[str]) -> None:
         try:
@@ -86,7 +89,7 @@ class SSETransport:
     def _endpoint(self, data: str) -> str:
         url = urljoin(self._url, data.strip())
         if origin_of(url) != origin_of(self._url):
-            raise ServerUnavailableError("the event stream names an endpoint of another origin")
+            raise _unfit("its event stream names an endpoint of another origin")
         return url
 
     async def _receive(self, data: bytes) -> None:
@@ -118,3 +121,7 @@ class SSETransport:
             error = ErrorData(code=INTERNAL_ERROR, message="Server returned an error response")
             failure = JSONRPCError(jsonrpc="2.0", id=message.message.id, error=error)
             await self._to_session.send(SessionMessage(failure))
+
+
+def _unfit(words: str) -> ServerUnavailableError:
+    return ServerUnavailableError(words, public_message=words)

@@ -198,7 +198,7 @@ class FakeMCPServer:
     def __post_init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._changed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._kept: dict[int, bytes] = {}
         self.closed = asyncio.Event()
         self.connections = 0  # TCP connections ever made
@@ -213,12 +213,15 @@ class FakeMCPServer:
             self._handlers[method] = handler
 
     def count(self, method: str) -> int:
-        return sum(exchange.method == method or exchange.verb == method for exchange in self.exchanges)
+        return len(self.exchanges_of(method))
+
+    def exchanges_of(self, method: str) -> list[Exchange]:
+        return [exchange for exchange in self.exchanges if method in (exchange.method, exchange.verb)]
 
     async def heard(self, method: str, times: int = 1) -> Exchange:
         """Wait until a method or verb was heard so often; the last of them."""
         await self.until(lambda: self.count(method) >= times)
-        return [exchange for exchange in self.exchanges if method in (exchange.method, exchange.verb)][-1]
+        return self.exchanges_of(method)[-1]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with self._changed:
@@ -292,9 +295,10 @@ class FakeMCPServer:
 
     async def _handle(self, exchange: Exchange, reader: asyncio.StreamReader) -> None:
         """Answer, and notice when the client leaves meanwhile: that is how the stateless era cancels."""
+        handler = self._handler(exchange)  # before the test hears of it and may say otherwise
         self.exchanges.append(exchange)
         await self.changed()
-        answering = asyncio.ensure_future(self._answer(exchange))
+        answering = asyncio.ensure_future(handler(exchange))
         leaving = asyncio.ensure_future(self._left(reader))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -318,12 +322,9 @@ class FakeMCPServer:
             self._kept[id(reader)] = data
             await self.closed.wait()
 
-    async def _answer(self, exchange: Exchange) -> None:
-        for name in (exchange.method, exchange.verb):
-            if name in self._handlers:
-                await self._handlers[name](exchange)
-                return
-        await self.usual(exchange)
+    def _handler(self, exchange: Exchange) -> Handler:
+        names = (exchange.method, exchange.verb)
+        return next((self._handlers[name] for name in names if name in self._handlers), self.usual)
 
     # --- What it does when nothing is wrong -------------------------------------------------------------------------
 
@@ -432,4 +433,6 @@ class FakeMCPServer:
             self, "POST", exchange.path, exchange.headers, exchange.message, stream.writer, streaming=True
         )
         handler = self._handlers.get(f"sse {exchange.method}", self.reply)
-        await handler(answer)
+        answering = asyncio.ensure_future(handler(answer))
+        self._tasks.add(answering)
+        answering.add_done_callback(self._tasks.discard)

@@ -25,7 +25,7 @@ async def call(manager: ConnectionManager, where: ConnectionTarget) -> str:
         return str((await connection.request_raw("tools/call", CALL))["content"][0]["text"])
 
 
-# --- Who shares -----------------------------------------------------------------------------------------------------
+# --- Who shares ---------------------------------------------------------------------------------------------------
 
 
 async def test_an_app_connection_is_reused_by_everybody_in_the_organization() -> None:
@@ -81,7 +81,7 @@ async def test_a_cookie_set_for_one_user_is_not_sent_for_another() -> None:
         assert [await call(manager, where) for where in (alice, alice, bob)] == ["none", "who=alice", "none"]
 
 
-# --- Opening --------------------------------------------------------------------------------------------------------
+# --- Opening ------------------------------------------------------------------------------------------------------
 
 
 async def test_concurrent_first_uses_open_one_connection() -> None:
@@ -150,7 +150,7 @@ async def test_a_server_that_starts_slowly_works_when_the_limit_is_raised() -> N
         assert await patient == "hi"
 
 
-# --- Staleness ------------------------------------------------------------------------------------------------------
+# --- Staleness ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_changed_definition_is_used_from_the_next_borrow_on() -> None:
@@ -218,7 +218,7 @@ async def test_dropping_a_server_closes_the_connections_of_one_user_or_of_all() 
         await server.until(lambda: len(server.ended) == 3)
 
 
-# --- Loss -----------------------------------------------------------------------------------------------------------
+# --- Loss ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_session_that_the_server_forgot_is_told_apart_and_rebuilt() -> None:
@@ -273,7 +273,7 @@ async def test_a_change_of_the_tool_list_is_heard() -> None:
         assert await heard.get() == where
 
 
-# --- Idling and closing -----------------------------------------------------------------------------------------------
+# --- Idling and closing -------------------------------------------------------------------------------------------
 
 
 async def test_a_users_idle_connection_is_closed_by_timer_and_a_leased_one_is_not(settings: Any) -> None:
