@@ -1,0 +1,200 @@
+"""Makes what the demo needs, once, and serves it: keys, database, organization, model, and the server itself."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from demo.endpoint import OLLAMA, Choice, choose
+from demo.model import NAME, DemoModel
+
+HOST = "127.0.0.1"
+HERE = Path(__file__).resolve().parent
+KEYS = "demo.env"
+MEMORY = "demo.json"  # which endpoint the demo set last, so that what a person set is left alone
+
+
+class DemoError(Exception):
+    """The demo cannot start; the text is one line that says why and what to do."""
+
+
+def run(port: int, var: Path) -> None:
+    """Serve until Ctrl-C. Raises `DemoError`."""
+    if not sys.platform.startswith(("linux", "darwin")):
+        raise DemoError("The demo runs on Linux and macOS; on Windows use WSL.")
+    require_free(port)
+    prepare_folder(var, port)
+    with socket.create_server((HOST, 0)) as listening:
+        model = DemoModel(listening)
+        prepare_environment(var, port, model.base_url)
+        import django
+
+        django.setup()
+        from chatui import embedded
+
+        embedded.claim_or_exit()
+        model.start()
+        try:
+            choice = prepare_data(var, model)
+            serve(port, lambda: announce(port, choice))
+        finally:
+            model.stop()
+
+
+# --- Before Django ----------------------------------------------------------------------------------------------------
+
+
+def require_free(port: int) -> None:
+    """Raise `DemoError` if nobody may listen on `port`."""
+    try:
+        with socket.create_server((HOST, port)):
+            pass
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            other = port + 1
+            raise DemoError(f"Port {port} is in use. Choose another one: make demo PORT={other}") from None
+        raise DemoError(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
+    except OverflowError:
+        raise DemoError(f"There is no port {port}: choose one from 1024 to 65535.") from None
+
+
+def prepare_folder(var: Path, port: int) -> None:
+    """Make `var` and, once, the keys in it, which only their owner may read. Raises `DemoError`."""
+    keys = var / KEYS
+    try:
+        var.mkdir(parents=True, exist_ok=True)
+        stored = _read_keys(keys) or {
+            "SECRET_KEY": secrets.token_urlsafe(48),
+            "ENCRYPTION_KEYS": secrets.token_urlsafe(32),
+        }
+        stored["BASE_URL"] = f"http://{HOST}:{port}"
+        lines = "".join(f"{name}={value}\n" for name, value in stored.items())
+        new = keys.with_suffix(".new")
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(file, "w") as text:
+            text.write(f"# Made by the demo. Without these keys its stored secrets cannot be read.\n{lines}")
+        os.replace(new, keys)
+    except OSError as error:
+        raise DemoError(f"{var} cannot be written to ({error.strerror}): set VAR_DIR to another folder.") from None
+
+
+def _read_keys(keys: Path) -> dict[str, str]:
+    if not keys.exists():
+        return {}
+    pairs = (line.split("=", 1) for line in keys.read_text().splitlines() if "=" in line and not line.startswith("#"))
+    return {name: value for name, value in pairs}  # noqa: C416  # typed as pairs only so
+
+
+def prepare_environment(var: Path, port: int, model_url: str) -> None:
+    """What the settings will read: this folder's database, no Redis, and the addresses that the demo may reach."""
+    import environ
+
+    environ.Env.read_env(HERE.parent / ".env")
+    allowed = [os.environ.get("MCP_ALLOW_PRIVATE", ""), *(url.split("/")[2] for url in (model_url, OLLAMA))]
+    database = os.environ.get("DATABASE_URL", "")
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="chatui.settings",
+        VAR_DIR=str(var),
+        # Never the operator's own database: the demo writes a superuser into it.
+        DATABASE_URL=database if database.startswith("sqlite:") else f"sqlite:///{var / 'chatui.sqlite3'}",
+        REDIS_URL="",
+        BASE_URL=f"http://{HOST}:{port}",
+        ALLOWED_HOSTS="127.0.0.1,localhost",
+        MCP_ALLOW_PRIVATE=",".join(filter(None, allowed)),
+    )
+    os.environ.setdefault("LOG_LEVEL", "WARNING")
+
+
+# --- Data -------------------------------------------------------------------------------------------------------------
+
+
+def prepare_data(var: Path, model: DemoModel) -> Choice:
+    """Migrate, make the demo organization once, and point its endpoint at the model that is there today."""
+    from django.core.management import call_command
+
+    from accounts.models import Organization
+    from conversations.configuration.applying import apply_configuration
+
+    call_command("migrate", verbosity=0, interactive=False)
+    choice = choose(os.environ, Choice("Scripted demo model", model.base_url, NAME))
+    memory = var / MEMORY
+    if Organization.objects.filter(slug="demo").exists():
+        point_endpoint(choice, json.loads(memory.read_text()) if memory.exists() else {})
+    else:
+        apply_configuration((HERE / "chatui.yaml").read_text(), environment=choice.environment())
+    memory.write_text(json.dumps({"base_url": choice.base_url}))
+    return choice
+
+
+def point_endpoint(choice: Choice, last: dict[str, Any]) -> None:
+    """Give the demo's endpoint today's address, unless a person has given it one in the administration."""
+    from agents.models import ModelEndpoint, ModelProfile
+
+    endpoint = ModelEndpoint.objects.as_system().filter(organization__slug="demo", slug="main").first()
+    if endpoint is None or endpoint.base_url != last.get("base_url"):
+        return
+    endpoint.name, endpoint.base_url = choice.name, choice.base_url
+    endpoint.api_key, endpoint.dialect = choice.api_key, choice.dialect
+    endpoint.save()
+    ModelProfile.objects.as_system().filter(endpoint=endpoint, slug="main").update(
+        name=choice.model, title=choice.model
+    )
+
+
+# --- The server -------------------------------------------------------------------------------------------------------
+
+
+def announce(port: int, choice: Choice) -> None:
+    """Print where to go, when the server listens."""
+    from django.db import connections
+    from django.urls import reverse
+
+    from accounts.models import SigninLink, User
+
+    address = f"http://{HOST}:{port}"
+    person = User.objects.filter(username="demo", is_active=True).first()
+    link = address + reverse("signin_link", args=[SigninLink.issue(person)]) if person else ""
+    connections.close_all()
+    print(f"\n  chatui runs at {address}/  (administration: {address}/admin/)\n")
+    if link:
+        print(f"  Sign in with this link, once, within ten minutes:\n  {link}\n")
+    print(f"  {choice.note or 'No key is set: the scripted demo model answers.'}  Ctrl-C stops.\n", flush=True)
+
+
+def serve(port: int, ready: Callable[[], None]) -> None:
+    """Run the ASGI application under Daphne until a signal; it closes everything itself (`chatui.lifecycle`)."""
+    from daphne.server import Server  # installs the reactor, which the application then hooks into
+    from django.conf import settings
+
+    from chatui.asgi import application
+
+    logging.getLogger("daphne").setLevel(logging.ERROR)
+    Server(
+        application,
+        endpoints=[f"tcp:port={port}:interface={HOST}"],
+        ready_callable=_in_thread(ready),
+        application_close_timeout=5,
+        # Daphne's own limit is lower than what the socket is said to take.
+        websocket_max_message_size=settings.SOCKET["MAX_MESSAGE"],
+        websocket_max_frame_size=settings.SOCKET["MAX_MESSAGE"],
+        verbosity=0,
+    ).run()
+
+
+def _in_thread(work: Callable[[], None]) -> Callable[[], None]:
+    """Rows are not touched on the event loop: `work` runs beside it."""
+
+    def start() -> None:
+        from twisted.internet import reactor
+
+        reactor.callInThread(work)
+
+    return start
