@@ -4,7 +4,7 @@ import { createUploads, partOf } from "./attachments.js";
 import { meaning } from "./composer-keys.js";
 import { merge } from "./drafts.js";
 import { setting } from "./settings.js";
-import { BUSY, send } from "./sending.js";
+import { send } from "./sending.js";
 import { isBusy, shownPath } from "./state.js";
 
 const LONG_PASTE = 12_000; // characters: better a file than a wall of text
@@ -57,7 +57,7 @@ export function createComposer(chat) {
   field.addEventListener("input", () => {
     grow();
     store.set(({ notice }) => ({
-      typed: Boolean(field.value.trim()), length: field.value.length, notice: notice?.text === BUSY ? notice : null,
+      typed: Boolean(field.value.trim()), length: field.value.length, notice: notice?.kind === "busy" ? notice : null,
     }));
     clearTimeout(saving);
     saving = setTimeout(keep, 250);

@@ -82,12 +82,13 @@ function marked({ running, conversation }, turn) {
 }
 
 function finished(chat, turn) {
-  const { messages, conversation, running } = chat.store.get();
+  const { messages, conversation, running, notice } = chat.store.get();
   const before = messages[turn.message.id];
   const message = { ...turn.message, parent_id: turn.message.parent_id ?? before?.parent_id ?? null };
   chat.list.touched(conversation, Date.now());
   return {
     messages: { ...messages, [message.id]: message }, turn: null, stopping: null,
+    notice: notice?.kind === "busy" ? null : notice,
     running: { ...running, [conversation.id]: undefined },
   };
 }

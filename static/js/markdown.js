@@ -172,10 +172,13 @@ function aligned(tokens, index, options, env, renderer) {
 }
 md.renderer.rules.th_open = md.renderer.rules.td_open = aligned;
 
-// A heading of an answer stands below the heading of its turn.
+// A heading of an answer stands below the heading of its turn, and none leaves out a level that readers jump by.
 for (const rule of ["heading_open", "heading_close"]) {
   md.renderer.rules[rule] = (tokens, index, options, env, renderer) => {
-    tokens[index].tag = `h${Math.min(6, Number(tokens[index].tag.slice(1)) + 2)}`;
+    const token = tokens[index];
+    const level = Number(token.tag.slice(1));
+    token.tag = `h${Math.min(6, Math.max(3, level + 1))}`;
+    if (token.nesting === 1) token.attrs = [["class", `level-${level}`]];
     return renderer.renderToken(tokens, index, options);
   };
 }

@@ -40,6 +40,9 @@ export function Log() {
   const view = useStore((state) => state.view);
   const path = useStore(selectPath);
   const id = useStore((state) => state.conversation?.id);
+  useLayoutEffect(() => {
+    document.getElementById("skip-to-answer").hidden = !document.getElementById("last-answer");
+  }, [path]);
   if (view === "missing") return html`<${Problem} title="There is no such chat" text="It may have been deleted, or the link belongs to somebody else." />`;
   if (view === "failed") return html`<${Failed} />`;
   if (view === "loading" && !path.length) return html`<${Skeleton} />`;

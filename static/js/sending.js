@@ -5,21 +5,21 @@ import { failure } from "./errors.js";
 import { agentOf, isBusy, lastAnswer } from "./state.js";
 import { createTurn } from "./turn.js";
 
-export const BUSY = "The answer is still being written. Your text stays here; send it when the answer is done.";
+const BUSY = "The answer is still being written. Your text stays here; send it when the answer is done.";
 
 const timezone = () => Intl.DateTimeFormat().resolvedOptions().timeZone || "";
 
 /** Send a question; false (with a notice above the composer) if that is not possible now. */
 export function send(chat, { text, attachments = [], parentId }) {
   const state = chat.store.get();
-  if (isBusy(state)) return refuse(chat, BUSY);
+  if (isBusy(state)) return refuse(chat, BUSY, "busy");
   if (!text.trim() && !attachments.length) return refuse(chat, "Write something first.");
   if (new Blob([text]).size > chat.config.limits.text_bytes) {
     return refuse(chat, "This is longer than 1 MiB. Attach it as a file instead.");
   }
   const agent = agentOf(state);
   if (!state.conversation && !agent) {
-    return refuse(chat, state.agents ? "There is no agent to ask." : "The agents are still loading. Try again in a moment.");
+    return refuse(chat, state.agents ? "There is no agent to ask." : "The agents are not loaded yet. Your text stays here.");
   }
   const parent = parentId === undefined ? lastAnswer(state) : parentId;
   const content = attachments.map(({ id }) => ({ type: "attachment", id }));
@@ -73,8 +73,8 @@ function pendingOf({ frame, parentId, messageId, parts, at }) {
   return { requestId: frame.request_id, type: frame.type, parentId, messageId, parts, at };
 }
 
-function refuse(chat, text) {
-  chat.store.set({ notice: { kind: "info", text } });
+function refuse(chat, text, kind = "info") {
+  chat.store.set({ notice: { kind, text } });
   announce(text);
   return false;
 }

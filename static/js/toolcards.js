@@ -5,7 +5,7 @@ import { useChat, useStore } from "./context.js";
 import { cancelCall } from "./deciding.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
-import { ToolResult } from "./toolresult.js";
+import { Artifact, isImage, ToolResult } from "./toolresult.js";
 import { Arguments, isShortened, useWholeCall } from "./values.js";
 import { CALL_STATES, count, duration, toolWords } from "./words.js";
 
@@ -15,7 +15,7 @@ const OPEN = new Set(["pending", "waiting", "running"]);
 /** `live`: they belong to the answer that is being written now. */
 export function Calls({ calls, live }) {
   const [choice, setChoice] = useState(null);
-  if (calls.length === 1) return html`<div class="calls"><${Call} call=${calls[0]} live=${live} /></div>`;
+  if (calls.length === 1) return html`<div class="calls"><${Call} call=${calls[0]} live=${live} /></div><${Pictures} calls=${calls} />`;
   const asking = calls.filter((call) => call.status === "waiting");
   const open = choice ?? (live || calls.some((call) => OPEN.has(call.status)) || calls.length < 4);
   return html`<div class="calls group">
@@ -25,7 +25,15 @@ export function Calls({ calls, live }) {
     ${open
       ? html`<div class="calls-list">${calls.map((call) => html`<${Call} key=${call.id} call=${call} live=${live} />`)}</div>`
       : asking.map((call) => html`<${Call} key=${call.id} call=${call} live=${live} />`)}
-  </div>`;
+  </div><${Pictures} calls=${calls} />`;
+}
+
+/** Pictures are what was asked for: they are not hidden in a closed line. */
+function Pictures({ calls }) {
+  const found = calls.flatMap((call) => (call.artifacts || []).filter(isImage).map((artifact) => ({ call, artifact })));
+  if (!found.length) return null;
+  return html`<div class="pictures">${found.map(({ call, artifact }) => html`<div class="external" key=${artifact.id}>
+    <p class="external-label"><${Icon} name="external" size=${14} />From ${call.server_title || call.server}</p><${Artifact} artifact=${artifact} /></div>`)}</div>`;
 }
 
 /** "3 tools used · Ticket system, Clock · 1 failed". */
@@ -87,11 +95,11 @@ function Details({ call }) {
   const shortened = isShortened(call.arguments);
   const whole = useWholeCall(call, shortened);
   const given = shortened && whole?.call ? whole.call.arguments : call.arguments;
-  return html`<h4>Arguments</h4>
+  return html`<h3>Arguments</h3>
     <${Arguments} value=${shortened && !whole?.call ? call.arguments.truncated : given} />
     ${call.decided_by && html`<p class="decided"><${Icon} name="shield" size=${15} />${decidedWords(call)}</p>`}
     ${!call.decided_by && call.reason && html`<p class="muted small">${call.reason}</p>`}
-    ${!OPEN.has(call.status) && html`<h4>${call.status === "ok" ? "Result" : CALL_STATES[call.status] || "Result"}</h4><${ToolResult} call=${call} />`}
+    ${!OPEN.has(call.status) && html`<h3>${call.status === "ok" ? "Result" : CALL_STATES[call.status] || "Result"}</h3><${ToolResult} call=${call} />`}
     <p class="muted small">Tool <code>${call.tool}</code> of ${call.server_title || call.server || "an unknown server"}</p>`;
 }
 

@@ -16,7 +16,7 @@ export function ToolResult({ call }) {
     if (part.type === "artifact") named.add(part.id);
     return html`<${Part} key=${index} part=${part} artifacts=${call.artifacts} />`;
   });
-  const others = (call.artifacts || []).filter((artifact) => !named.has(artifact.id));
+  const others = (call.artifacts || []).filter((artifact) => !named.has(artifact.id) && !isImage(artifact));
   if (!shown.length && !others.length) return html`<p class="muted small">No content.</p>`;
   return html`<div class="external" role="group" aria-label=${`From ${call.server_title || call.server}, not checked`}>
     <p class="external-label"><${Icon} name="external" size=${14} />From ${call.server_title || call.server || "the tool"}, not checked</p>
@@ -31,6 +31,7 @@ export function ToolResult({ call }) {
 function Part({ part, artifacts }) {
   if (part.type === "artifact") {
     const artifact = (artifacts || []).find((one) => one.id === part.id);
+    if (artifact && isImage(artifact)) return html`<p class="muted small">Picture <code>${visible(artifact.name)}</code>, shown below.</p>`;
     return artifact ? html`<${Artifact} artifact=${artifact} />` : html`<p class="muted small">${part.name || "A file"} is not there any more.</p>`;
   }
   if (part.type === "text") return html`<${Text} text=${visible(part.text || "")} label="Text from the tool" />`;
@@ -50,9 +51,13 @@ function Address({ uri, title }) {
     ${visible(title || uri)}${title && html`<span class="host">${where.host}</span>`}</a>`;
 }
 
+export function isImage({ content_type: type }) {
+  return /^image\/(png|jpeg|webp|gif)$/.test(type || "");
+}
+
 export function Artifact({ artifact }) {
   const { url, name, content_type: type } = artifact;
-  if (/^image\/(png|jpeg|webp|gif)$/.test(type || "")) {
+  if (isImage(artifact)) {
     return html`<figure class="artifact-image"><a href=${url} target="_blank" rel="noopener"><img src=${url} alt=${name} loading="lazy" /></a>
       <figcaption>${visible(name)} · ${size(artifact.size)}</figcaption></figure>`;
   }

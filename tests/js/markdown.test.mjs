@@ -61,7 +61,7 @@ test("our own attachments are shown", () => {
 });
 
 test("headings stand below the heading of the turn", () => {
-  assert.match(html("# One\n\n#### Four"), /<h3>One<\/h3>[^]*<h6>Four<\/h6>/);
+  assert.match(html("# One\n\n## Two\n\n### Three"), /<h3 class="level-1">One<\/h3>[^]*<h3 class="level-2">Two<\/h3>[^]*<h4 class="level-3">Three<\/h4>/);
 });
 
 test("br breaks a line in a table and no other tag does anything", () => {
