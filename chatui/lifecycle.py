@@ -12,7 +12,7 @@ from django.conf import settings
 from agents.providers.openai_chat import aclose_clients
 from chatui import embedded
 from conversations import consumers, feed, supervisor
-from mcpservers import connections
+from mcpservers import catalogue, connections
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ async def begin() -> None:
 async def aclose() -> None:
     """Lose nothing: drain turns, end the rest as interrupted, close MCP connections, then the sockets (SPEC X4)."""
     await supervisor.current().aclose()
+    await catalogue.aclose()
     try:
         await connections.manager().aclose(settings.MCP["CLOSE_SECONDS"])
     except Exception:  # whatever a connection does at its end, the sockets are still told
@@ -61,8 +62,10 @@ def hook_daphne() -> None:
     """Daphne has no lifespan and drops tasks on SIGTERM: a trigger of its reactor awaits `aclose()` first."""
     if "daphne.server" not in sys.modules or "twisted.internet.reactor" not in sys.modules:
         return
-    from twisted.internet import reactor
+    from twisted.internet import reactor as installed
     from twisted.internet.defer import Deferred
+
+    reactor: Any = installed  # twisted types a module; at run time it is the reactor that Daphne installed
 
     def start() -> None:
         task = asyncio.get_event_loop().create_task(begin(), name="begin")
@@ -71,8 +74,8 @@ def hook_daphne() -> None:
     def stop() -> Any:
         return Deferred.fromFuture(asyncio.ensure_future(aclose()))
 
-    reactor.callWhenRunning(start)  # type: ignore[attr-defined]  # twisted types the reactor as a module
-    reactor.addSystemEventTrigger("before", "shutdown", stop)  # type: ignore[attr-defined]  # as above
+    reactor.callWhenRunning(start)
+    reactor.addSystemEventTrigger("before", "shutdown", stop)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

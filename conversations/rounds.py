@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -29,10 +29,15 @@ class StoredQuestion:
 
 
 def store_round(
-    turn: Turn, round: int, calls: Sequence[tuple[UUID, PreparedCall]], progress: Progress
+    turn: Turn,
+    round: int,
+    calls: Sequence[tuple[UUID, PreparedCall]],
+    progress: Progress,
+    offered: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[UUID, StoredQuestion]:
     """Store a whole round, one transaction: calls as rows, questions for those that ask, and the checkpoint.
 
+    `offered` (exposed name → [server id, tool]), where given, is stored with the turn.
     Calls that run at once are stored as running: if the process dies now, it is not known whether they took effect.
     """
     now = timezone.now()
@@ -76,6 +81,7 @@ def store_round(
             last_seq=progress.seq,
             usage=dict(progress.usage),
             running_seconds=progress.running_seconds,
+            **({} if offered is None else {"offered": dict(offered)}),
         )
         Message.objects.filter(pk=turn.message_id).update(parts=list(progress.parts), seq=progress.seq)
     turn.calls_made += len(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 from uuid import UUID
@@ -15,10 +15,10 @@ from django.utils import timezone
 
 from agents import events
 from agents.loop import CallCancelled, Decided, Limits, Spent, run_loop
+from agents.mcp_toolbox import MCPToolbox, open_toolbox
 from agents.parts import ModelMessage, PreparedCall, TextContent, TokenUsage
 from agents.prompts import system_prompt
 from agents.providers.openai_chat import OpenAIChatModel
-from agents.toolbox import MCPToolbox, open_toolbox
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from conversations import hints, history, plans, rounds, transitions, wire
@@ -54,6 +54,7 @@ class TurnTask:
         self._usage: dict[str, Any] = {}
         self._model_name = ""
         self._round = 1
+        self._offered: dict[str, list[str]] | None = None  # what is to be stored with the next round
         self._asked: dict[UUID, rounds.StoredQuestion] = {}
         self._began = self._loop.time()
         self._spent_before = 0.0
@@ -117,8 +118,9 @@ class TurnTask:
             self._out.flush()
             await self._settle_checkpoint()
             seq = (self._feed.last_seq(self.turn_id) or 0) + 1
-            if await in_rows(transitions.park, self.turn_id, self._process, self._progress(seq)):
-                await self._announce_waiting()
+            waiting = await in_rows(transitions.park, self.turn_id, self._process, self._progress(seq))
+            if waiting is not None:
+                await self._announce_waiting(waiting)
                 return None
             if await in_rows(transitions.stop_was_requested, self.turn_id):
                 return Message.Status.STOPPED, None
@@ -134,11 +136,17 @@ class TurnTask:
         self._usage = dict(turn.usage)
         self._spent_before, self._began = turn.running_seconds, self._loop.time()
         self._round = turn.rounds + 1
-        self._asked = {}
+        self._asked = {
+            call.pk: rounds.StoredQuestion(question.pk, question.expires_at.isoformat())
+            for call in plan.calls.get(turn.message_id, ())
+            for question in call.questions.all()
+            if question.state == Question.State.OPEN
+        }
         model = OpenAIChatModel(plan.model)
         toolbox = await self._open_toolbox(plan)
         try:
             self._report_problems(plan, toolbox)
+            self._offered = toolbox.offered
             messages, open_round = self._messages(plan, model, toolbox)
             ended = events.LoopEnded(events.Outcome.INTERRUPTED)
             loop_events = run_loop(
@@ -274,8 +282,14 @@ class TurnTask:
             self._draft.add_trailing(event.trailing_text, event.round)
         await self._settle_checkpoint()
         stored = await in_rows(
-            rounds.store_round, self._plan.turn, event.round, event.calls, self._progress(self._out.last_seq)
+            rounds.store_round,
+            self._plan.turn,
+            event.round,
+            event.calls,
+            self._progress(self._out.last_seq),
+            self._offered,
         )
+        self._offered = None
         self._asked.update(stored)
         self._round = event.round + 1
 
@@ -340,9 +354,9 @@ class TurnTask:
 
     # --- Waiting and rows ---
 
-    async def _announce_waiting(self) -> None:
+    async def _announce_waiting(self, calls: Sequence[UUID]) -> None:
         assert self._plan is not None
-        self._feed.publish(self.turn_id, wire.TurnWaiting(reason="approval", ids=list(self._asked)))
+        self._feed.publish(self.turn_id, wire.TurnWaiting(reason="approval", ids=list(calls)))
         self._feed.rest(self.turn_id)
         conversation = self._plan.turn.conversation
         await hints.tell_user(

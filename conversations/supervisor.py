@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 class _Running:
     task: asyncio.Task[None]
     turn: TurnTask
+    again: bool = False  # it parked, and was answered before its task was gone
 
 
 @dataclass(slots=True)
@@ -45,7 +46,9 @@ class Supervisor:
 
         `started` is the first frame of a new turn; without it the turn is one that goes on.
         """
-        if turn_id in self._running:
+        running = self._running.get(turn_id)
+        if running is not None:
+            running.again = started is None
             return
         self._keep()
         turn = TurnTask(turn_id, self.process, feed.current(), started=started)
@@ -88,9 +91,11 @@ class Supervisor:
         return running is not None
 
     def _done(self, turn_id: UUID, task: asyncio.Task[None]) -> None:
-        del self._running[turn_id]
+        running = self._running.pop(turn_id)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("The task of turn %s failed", turn_id, exc_info=error)
+        if running.again and not self.draining:
+            self.start(turn_id)
 
     # --- Heartbeat and reaper ---
 

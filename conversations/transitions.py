@@ -56,20 +56,24 @@ def _store_message(turn_id: UUID, progress: Progress, **more: Any) -> None:
     Message.objects.filter(turns=turn_id).update(**fields)
 
 
-def park(turn_id: UUID, process: str, progress: Progress) -> bool:
-    """RUNNING → WAITING. False when an answer came meanwhile (go on instead) or the turn is not ours any more."""
+def park(turn_id: UUID, process: str, progress: Progress) -> list[UUID] | None:
+    """RUNNING → WAITING; the calls whose questions are open.
+
+    None when an answer came meanwhile (go on instead), when it is to be stopped, or when it is not ours any more.
+    """
     with transaction.atomic():
         turn = Turn.objects.select_for_update().filter(pk=turn_id, status=Turn.Status.RUNNING, process=process).first()
         if turn is None or turn.stop_requested_at is not None:
-            return False
-        answered = ToolCall.objects.filter(turn=turn, status=ToolCall.Status.PENDING)
-        if answered.exists():
-            return False
+            return None
+        calls = ToolCall.objects.filter(turn=turn)
+        if calls.filter(status=ToolCall.Status.PENDING).exists():
+            return None
         turn.status, turn.process, turn.last_seq = Turn.Status.WAITING, "", progress.seq
         turn.usage, turn.running_seconds = dict(progress.usage), progress.running_seconds
         turn.save(update_fields=["status", "process", "last_seq", "usage", "running_seconds"])
         _store_message(turn_id, progress, status=Message.Status.WAITING)
-    return True
+        waiting = calls.filter(status=ToolCall.Status.WAITING).order_by("round", "position")
+        return list(waiting.values_list("pk", flat=True))
 
 
 def last_seq(turn_id: UUID) -> int:

@@ -51,6 +51,7 @@ os.environ.update(
     OPENAI_API_KEY="",
     REDIS_URL="",
     LOG_LEVEL="WARNING",
+    MCP_OFFER_BUDGET_SECONDS="30",  # a loaded machine starts a stdio server slowly
 )
 SQLITE = os.environ.get("TEST_DATABASE") == "sqlite"
 os.environ["DATABASE_URL"] = f"sqlite:///{_directory / 'chatui.sqlite3'}" if SQLITE else _postgresql()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from accounts.actors import Actor, find_actor
 from accounts.models import ApiKey, User
 from agents.models import Agent
 from chatui.rows import in_rows
-from conversations import feed, supervisor
+from conversations import feed, questions, supervisor
 from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat, gapless
@@ -46,6 +48,12 @@ def agent(
     make_agent: Callable[..., Agent],
 ) -> Agent:
     return make_agent(organization, base_url=endpoint.base_url, servers=[server])
+
+
+def actor(user: User) -> Actor:
+    found = find_actor(user.pk, "acme")
+    assert found is not None
+    return found
 
 
 def only(model: Any) -> Any:
@@ -157,7 +165,10 @@ async def test_a_tool_that_asks_parks_the_turn_and_an_approval_lets_it_go_on(own
         turn_id, card = await parked(chat, endpoint)
         assert card["arguments"] == NOTE[1]
         assert card["server"] == "demo"
-        assert not supervisor.current().runs(turn_id)
+        running = supervisor.current()._running.get(turn_id)
+        if running is not None:
+            await asyncio.wait({running.task})
+        assert not supervisor.current().runs(turn_id)  # no task exists while a person is asked
         endpoint.script(text("Noted."))
         await chat.send("call.decide", call_id=card["call_id"], decision="allow_once")
         await chat.until("turn.resumed")
@@ -167,6 +178,33 @@ async def test_a_tool_that_asks_parks_the_turn_and_an_approval_lets_it_go_on(own
         call = next(part for part in finished["message"]["parts"] if part["type"] == "call")
         assert (call["status"], call["decided_by"]) == ("ok", "alice")
     assert len(endpoint.requests) == 2
+
+
+async def test_an_answer_in_the_very_moment_of_parking_is_not_lost(owner: User, endpoint: Endpoint) -> None:
+    """`turn.waiting` is sent before the task is gone: an answer between the two starts a task after that one."""
+    endpoint.script(calls(NOTE), text("Noted."))
+    async with await Chat.of(owner) as chat:
+        turn_id = await chat.start()
+        card = await chat.until("call.approval")
+        channel, tell = feed.current(), asyncio.Event()
+        publish = channel.publish
+
+        def listening(turn: UUID, frame: Any) -> int:
+            if frame.type == "turn.waiting":
+                tell.set()
+            return publish(turn, frame)
+
+        channel.publish = listening  # type: ignore[method-assign]  # only to know the moment
+        await tell.wait()
+        running = supervisor.current()._running.get(turn_id)
+        answer = await in_rows(lambda: questions.decide(actor(owner), UUID(card["call_id"]), allow=True))
+        if running is not None:  # as if its task still were there
+            supervisor.current()._running.setdefault(turn_id, running)
+        supervisor.current().answered(answer)
+        if running is not None and running.task.done():
+            supervisor.current()._done(turn_id, running.task)
+        assert (await chat.until("turn.finished"))["outcome"] == "completed"
+        assert gapless(chat.frames(turn_id))
 
 
 async def test_a_denial_with_a_note_is_told_to_the_model_and_nothing_runs(owner: User, endpoint: Endpoint) -> None:

@@ -233,7 +233,7 @@ def test_a_process_that_lost_its_turn_writes_no_more(owner: Actor) -> None:
     assert transitions.claim(begun.turn_id, "old")
     assert transitions.claim(begun.turn_id, "new")
     assert not transitions.checkpoint(begun.turn_id, "old", progress())
-    assert not transitions.park(begun.turn_id, "old", progress())
+    assert transitions.park(begun.turn_id, "old", progress()) is None
     assert transitions.checkpoint(begun.turn_id, "new", progress())
 
 
@@ -260,7 +260,7 @@ def parked(actor: Actor) -> tuple[turns.Begun, ToolCall, Question]:
     begun = begin(actor)
     transitions.claim(begun.turn_id, "here")
     call, row = asked(begun)
-    assert transitions.park(begun.turn_id, "here", progress())
+    assert transitions.park(begun.turn_id, "here", progress()) is not None
     return begun, call, row
 
 
@@ -280,7 +280,7 @@ def test_an_answer_that_comes_before_the_turn_parks_keeps_it_from_parking(owner:
     transitions.claim(begun.turn_id, "here")
     call, _ = asked(begun)
     assert not questions.decide(owner, call.pk, allow=False, note="no").resumed
-    assert not transitions.park(begun.turn_id, "here", progress())
+    assert transitions.park(begun.turn_id, "here", progress()) is None
     assert questions.unseen_answers(begun.turn_id) == [(call.pk, False, "no")]
 
 

@@ -1,0 +1,224 @@
+"""`MCPToolbox`: what one actor may use of an agent's MCP servers in one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from accounts.actors import Actor
+from agents.arguments import check_arguments, coerce_arguments, parse_arguments
+from agents.models import Agent
+from agents.own_results import denied_by_rule
+from agents.parts import (
+    Artifact,
+    Decision,
+    JSONObject,
+    PreparedCall,
+    ToolRequest,
+    ToolResult,
+    ToolSpec,
+    ToolStatus,
+)
+from agents.toolbox import ProgressCallback
+from chatui.errors import ChatUIError
+from chatui.rows import in_rows
+from mcpservers import calls, catalogue
+from mcpservers.approvals import Do, Rule, RuleVerdict, claims
+from mcpservers.catalogue import Offer, OfferedTool, WantedServer
+from mcpservers.models import MCPServer
+from mcpservers.schemas import restore_arguments
+
+NAMES_SHOWN = 40
+
+
+class NotOfferedError(ChatUIError):
+    """The selection names a server that the agent does not have."""
+
+    code = "not_offered"
+    public_message = "This agent does not have that server."
+
+
+@dataclass(slots=True)
+class MCPToolbox:
+    """Tools of MCP servers behind the `Toolbox` protocol. Everything is decided again, on fresh rows, at each call.
+
+    With `present` False nobody can be asked: what would ask is denied at once, saying how to get it allowed.
+    """
+
+    actor: Actor
+    offer: Offer
+    agent_id: UUID | None = None
+    turn_id: UUID | None = None
+    images: bool = False
+    present: bool = True
+    _tools: dict[str, OfferedTool] = field(default_factory=dict)
+    _withheld: dict[str, OfferedTool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._tools = {tool.exposed_name: tool for tool in self.offer.tools}
+        self._withheld = {tool.exposed_name: tool for tool in self.offer.withheld}
+
+    @property
+    def problems(self) -> Sequence[catalogue.ServerProblem]:
+        return self.offer.problems
+
+    @property
+    def instructions(self) -> Sequence[tuple[str, str]]:
+        """(server title, the server's own instructions), where an admin wants the model to have them."""
+        return self.offer.instructions
+
+    @property
+    def offered(self) -> dict[str, list[str]]:
+        """Exposed name → [server id, tool], to be stored with the turn (SPEC C4)."""
+        return {name: [str(tool.server_id), tool.name] for name, tool in self._tools.items()}
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return [
+            ToolSpec(tool.exposed_name, _description(tool), tool.definition.parameters) for tool in self.offer.tools
+        ]
+
+    async def prepare(self, request: ToolRequest) -> PreparedCall:
+        tool = self._tools.get(request.name) or self._withheld.get(request.name)
+        if tool is None:
+            return PreparedCall(request, Decision.DENY, "unknown tool", result=self._unknown(request.name))
+        if tool.withheld:
+            return self._prepared(request, tool, Decision.DENY, tool.withheld, denied_by_rule(tool.withheld))
+        parsed = parse_arguments(request.arguments)
+        if parsed.value is None:
+            return self._prepared(request, tool, Decision.DENY, "bad arguments", _error(parsed.error))
+        arguments = restore_arguments(parsed.value, tool.definition.renames, tool.definition.absent)
+        arguments = coerce_arguments(arguments, tool.definition.input_schema)
+        violation = check_arguments(arguments, tool.definition.input_schema)
+        if violation:
+            return self._prepared(request, tool, Decision.DENY, "bad arguments", _error(violation), arguments)
+        decided = await in_rows(_decide, self.agent_id, tool)
+        if decided.do is Do.DENY:
+            result = denied_by_rule(decided.reason)
+            return self._prepared(request, tool, Decision.DENY, decided.reason, result, arguments)
+        if decided.do is Do.ASK and not self.present:
+            result = denied_by_rule(
+                "this tool needs a person's approval, and nobody is present to give it. "
+                "An admin can allow it by a rule of the server or the agent."
+            )
+            return self._prepared(request, tool, Decision.DENY, decided.reason, result, arguments)
+        decision = Decision.ALLOW if decided.do is Do.ALLOW else Decision.ASK
+        return self._prepared(request, tool, decision, decided.reason, None, arguments)
+
+    async def call(self, call: PreparedCall, progress: ProgressCallback) -> ToolResult:
+        tool = self._tools[call.request.name]
+        definition = tool.definition
+        outcome = await calls.call_tool(
+            self.actor,
+            tool.server_id,
+            tool.name,
+            call.arguments or {},
+            turn_id=self.turn_id,
+            progress=progress,
+            allow_globs=tool.globs,
+            images=self.images,
+            input_schema=definition.input_schema,
+            output_schema=definition.output_schema,
+            annotations=definition.annotations,
+        )
+        return ToolResult(
+            ToolStatus(outcome.status),
+            outcome.text,
+            outcome.content,
+            [Artifact(item.data, item.media_type, item.name) for item in outcome.artifacts],
+            outcome.duration_ms,
+        )
+
+    async def aclose(self) -> None:
+        """Nothing to give back: leases last as long as a call."""
+
+    def _prepared(
+        self,
+        request: ToolRequest,
+        tool: OfferedTool,
+        decision: Decision,
+        reason: str,
+        result: ToolResult | None,
+        arguments: JSONObject | None = None,
+    ) -> PreparedCall:
+        return PreparedCall(
+            request,
+            decision,
+            reason,
+            arguments=arguments,
+            server_id=tool.server_id,
+            server=tool.server_slug,
+            server_title=tool.server_title,
+            tool=tool.name,
+            title=tool.title or tool.name,
+            claims=claims(tool.definition.annotations),
+            result=result,
+        )
+
+    def _unknown(self, name: str) -> ToolResult:
+        names = list(self._tools)
+        shown = ", ".join(names[:NAMES_SHOWN]) + (" …" if len(names) > NAMES_SHOWN else "")
+        usable = f"The tools that you may use are: {shown}." if names else "There are no tools; answer without them."
+        return _error(f"There is no tool “{name[:100]}”. {usable}")
+
+
+def _error(text: str) -> ToolResult:
+    return ToolResult(ToolStatus.ERROR, text, ({"type": "text", "text": text},))
+
+
+def _description(tool: OfferedTool) -> str:
+    """What the model reads: the server's own words, attributed, since the server may say anything (SPEC R4)."""
+    words = tool.description or tool.title or tool.name
+    return f"[{tool.server_title}] {words}"
+
+
+def _decide(agent_id: UUID | None, tool: OfferedTool) -> RuleVerdict:
+    """The verdict on fresh rows of server and agent: two queries."""
+    server = MCPServer.objects.as_system().filter(pk=tool.server_id).first()
+    if server is None or not server.enabled:
+        return RuleVerdict(Do.DENY, "the server was switched off or removed")
+    rules: Sequence[Rule] = ()
+    if agent_id is not None:
+        rules = Agent.objects.as_system().filter(pk=agent_id).values_list("rules", flat=True).first() or ()
+    return catalogue.decide(server, tool.name, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    wanted: tuple[WantedServer, ...]
+    rules: Sequence[Mapping[str, Any]]
+
+
+def _needs(actor: Actor, agent_id: UUID, servers: Sequence[str] | None) -> _Needs:
+    agent = Agent.objects.visible_to(actor).filter(pk=agent_id).first()
+    if agent is None:
+        return _Needs((), ())
+    rows = list(agent.servers.select_related("server"))
+    if servers is not None:
+        unknown = set(servers) - {row.server.slug for row in rows}
+        if unknown:
+            raise NotOfferedError(public_message=f"This agent has no server “{min(unknown)[:80]}”.")
+        rows = [row for row in rows if row.server.slug in set(servers)]
+    return _Needs(tuple(WantedServer(row.server_id, tuple(row.tools)) for row in rows), agent.rules)
+
+
+async def open_toolbox(
+    actor: Actor,
+    agent_id: UUID,
+    *,
+    servers: Sequence[str] | None = None,
+    dialect: str = "openai",
+    turn_id: UUID | None = None,
+    images: bool = False,
+    present: bool = True,
+) -> MCPToolbox:
+    """The toolbox of one turn: the agent's servers, or the named ones of them (`()` for none).
+
+    Raises `NotOfferedError`. Never raises for a server: see `MCPToolbox.problems`.
+    """
+    needs = _Needs((), ())
+    if servers is None or servers:
+        needs = await in_rows(_needs, actor, agent_id, servers)
+    offer = await catalogue.offered_to(actor, needs.wanted, dialect=dialect, agent_rules=needs.rules)
+    return MCPToolbox(actor, offer, agent_id, turn_id, images, present)
