@@ -16,5 +16,7 @@ urlpatterns = [
     path("o/<slug:organization>/c/<uuid:conversation>/", views.chat, name="conversation"),
     path("accounts/", include("accounts.urls")),
     path("accounts/", include("allauth.urls")),
+    path("api/v1/", include("conversations.api.urls")),
+    path("v1/", include("conversations.openai_api.urls")),
     path("admin/", admin.site.urls),
 ]

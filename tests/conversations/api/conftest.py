@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 from django.core.files.base import ContentFile
 from django.db.backends.utils import CursorWrapper
 from django.test import AsyncClient
@@ -18,9 +17,8 @@ from django.utils import timezone
 from accounts.models import ApiKey, Organization, User
 from agents.models import Agent
 from chatui.rows import in_rows
-from conversations import supervisor
 from conversations.models import Attachment, Conversation, Message, ToolCall, Turn
-from mcpservers import catalogue, connections
+from conversations.supervisor import Supervisor
 from mcpservers.models import MCPServer, ServerGrant
 
 
@@ -102,7 +100,7 @@ def add_attachment(owner: User, organization: Organization, **fields: Any) -> At
 
 
 @pytest.fixture
-def world(transactional_db: None, organization: Organization, bob: User, make_agent: Callable[..., Agent]) -> World:
+def world(house: Supervisor, organization: Organization, bob: User, make_agent: Callable[..., Agent]) -> World:
     server = MCPServer.objects.create(
         organization=organization,
         slug="tickets",
@@ -126,14 +124,6 @@ def world(transactional_db: None, organization: Organization, bob: User, make_ag
         "turn": turn.pk,
     }
     return World(organization, bob, agent, conversation, said, ids)
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def _turns_end_with_the_test() -> AsyncIterator[None]:
-    yield
-    await supervisor.current().aclose(drain_seconds=5)
-    await catalogue.aclose()
-    await connections.manager().aclose(1.0)
 
 
 Enter = Callable[..., Any]
