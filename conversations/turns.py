@@ -235,7 +235,9 @@ def _parent(conversation: Conversation, new: NewTurn) -> Message | None:
 
 
 def _assistant_message(conversation: Conversation, new: NewTurn) -> Message:
-    message = conversation.messages.select_related("parent").filter(pk=new.message_id).first()
+    message = (
+        conversation.messages.select_related("parent").filter(pk=new.message_id).first() if new.message_id else None
+    )
     if message is None or message.role != Message.Role.ASSISTANT or message.parent is None:
         raise NotFoundError(public_message="There is no such answer.")
     return message
