@@ -21,7 +21,7 @@ from accounts.policy import Action, allows, granted
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from chatui.text import clean_json
-from mcpservers import approvals, connections
+from mcpservers import approvals, connections, results
 from mcpservers.connection import Connection
 from mcpservers.errors import (
     ConnectionLostError,
@@ -227,15 +227,8 @@ def _normalised(raw: dict[str, Any], call: ToolCall, target: ConnectionTarget) -
         )
     if raw.get("isError"):
         raw = _redacted(raw, target)
-    schema = dict(call.output_schema) if call.output_schema is not None else None
-    return normalise(raw, images=call.images, output_schema=schema, limit=settings.MCP["RESULT_MAX_CHARACTERS"])
-
-
-def normalise(raw: dict[str, Any], *, images: bool, output_schema: dict[str, Any] | None, limit: int) -> ToolOutcome:
-    """Stands in until `mcpservers.results` exists."""
-    parts = [item for item in raw.get("content") or () if isinstance(item, dict) and item.get("type") == "text"]
-    text = "\n".join(str(item.get("text")) for item in parts)[:limit] or "(empty)"
-    return ToolOutcome("error" if raw.get("isError") else "ok", text, tuple(parts))
+    limit = settings.MCP["RESULT_MAX_CHARACTERS"]
+    return results.normalise(raw, images=call.images, output_schema=call.output_schema, limit=limit)
 
 
 def _redacted(value: Any, target: ConnectionTarget) -> Any:
