@@ -66,6 +66,7 @@ class Assembler:
         self._high = ""  # the first half of a surrogate pair whose second half comes with the next chunk
         self._refused = False
         self._choice: int | None = None
+        self._early = False  # more came after a finish: some put one on every chunk
         self.finish_reason: str | None = None
         self.lone_close = False
         self.answered = False  # there was a choice
@@ -92,6 +93,11 @@ class Assembler:
                     self._take(choice)
 
     @property
+    def whole(self) -> bool:
+        """Whether nothing but usage and the end is still to come."""
+        return self.finish_reason is not None and not self._early
+
+    @property
     def closed(self) -> bool:
         """False while an answer that began within its reasoning is still in it."""
         return not self._tags.inside
@@ -107,6 +113,8 @@ class Assembler:
         if delta is None and "delta" not in choice and not self._received:
             delta = _numbered(choice.get("message"))
         if isinstance(delta, dict):
+            if self.finish_reason is not None and any(value for key, value in delta.items() if key != "role"):
+                self._early = True
             content = delta.get("content")
             if isinstance(content, str) and _PLAIN.issuperset(delta):
                 if content:

@@ -29,7 +29,7 @@ from chatui.netguard import AddressRefusedError
 
 MAX_ANSWER_BYTES = 64 * 2**20
 MAX_LISTING_BYTES = 4 * 2**20
-LINGER_SECONDS = 5.0  # for usage and `[DONE]`, once the answer is whole
+LINGER_SECONDS = 10.0  # for usage and `[DONE]`, once the answer is whole
 _BLANK = b"\xef\xbb\xbf\r\n\t "  # with the bytes of a BOM
 DRAIN_SECONDS = 0.05  # for the end of the body after `[DONE]`, so that the connection can be used again
 
@@ -194,14 +194,13 @@ class Exchange:
         return self._noted(found)
 
     def _noted(self, found: list[Any]) -> list[Any]:
-        if found and not self._begun:
-            self._begun = True
-            self._patience.per_wait(self._settings.chunk_timeout)
+        self._begun = self._begun or bool(found)
         return found
 
     async def _bytes(self) -> bytes | None:
-        if self.ending:
-            self._patience.per_wait(min(self._settings.chunk_timeout, LINGER_SECONDS))
+        if self._begun:
+            seconds = self._settings.chunk_timeout
+            self._patience.per_wait(min(seconds, LINGER_SECONDS) if self.ending else seconds)
         try:
             data = await self._patience.wait(self._next())
         except FAILURES as error:
@@ -231,7 +230,7 @@ class Exchange:
         document = parse_json(b"".join(parts))
         if document is MALFORMED:
             raise _not_understood("its answer is neither events nor JSON")
-        return [document[0] if isinstance(document, list) and document else document, DONE]
+        return [*(document if isinstance(document, list) else [document]), DONE]
 
     async def drain(self) -> None:
         """Read what is left of a finished body, if it is there already: then the connection is used again."""

@@ -155,8 +155,8 @@ class _Attempt:
             return self._broke(failures.stream_error(error, answer.secrets))
         except EndpointError as error:
             # Whole before it broke: only what follows the answer is missing.
-            return self._broke(error) if self._assembler.finish_reason is None else None
-        answer.ending = self._assembler.finish_reason is not None
+            return None if self._assembler.whole else self._broke(error)
+        answer.ending = self._assembler.whole
         return self._assembler.drain()
 
     def _broke(self, error: EndpointError) -> list[ModelEvent]:

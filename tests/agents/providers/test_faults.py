@@ -320,6 +320,20 @@ async def test_an_answer_that_is_whole_does_not_wait_for_an_end_that_never_comes
         assert (await ask(model_of())).completion.text == "Hi"
 
 
+async def test_a_finish_on_every_chunk_is_no_reason_to_stop_listening(
+    endpoint: Endpoint, model_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agents.providers import exchange
+
+    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.05)
+    gate = asyncio.Event()
+    pieces = [delta(piece, finish="stop") for piece in ("A", "B", "C")]
+    endpoint.script(Answer([*pieces[:2], gate, pieces[2]]), Answer([*pieces[:2], gate, ": x\n\n"], "reset"))
+    asyncio.get_running_loop().call_later(0.15, gate.set)
+    assert (await ask(model_of())).completion.text == "ABC"
+    assert isinstance((await ask(model_of())).error, EndpointUnavailableError)
+
+
 # --- Broken in mid-stream -----------------------------------------------------------------------------------------
 
 
