@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from importlib import import_module
 from typing import Any
 
 from django.conf import settings
@@ -15,17 +16,30 @@ from conversations import consumers, feed, supervisor
 from mcpservers import catalogue, connections
 
 logger = logging.getLogger(__name__)
+_background: set[asyncio.Task[None]] = set()
 
 
 async def begin() -> None:
     """Before the first turn: reap what a dead process left. Without Redis no other process can own a turn."""
     await supervisor.current().begin(alone=not settings.REDIS_URL)
     await asyncio.to_thread(embedded.start_worker)
+    task = asyncio.get_running_loop().create_task(_warm_up(), name="warm-up")
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    task.add_done_callback(_log_failure)
+
+
+async def _warm_up() -> None:
+    """What the first chat would wait for: the SDK's import (over a second) and tools that are not known yet."""
+    await asyncio.to_thread(import_module, "mcp")
+    await catalogue.fill()
 
 
 async def aclose() -> None:
     """Lose nothing: drain turns, end the rest as interrupted, close MCP connections, then the sockets (SPEC X4)."""
     await supervisor.current().aclose()
+    for task in _background:
+        task.cancel()
     await catalogue.aclose()
     try:
         await connections.manager().aclose(settings.MCP["CLOSE_SECONDS"])

@@ -27,6 +27,7 @@ from mcpservers.discovery import discover
 from mcpservers.entries import Address, Definition, Entry
 from mcpservers.errors import NotReadyError
 from mcpservers.models import MCPServer, UserVariables
+from mcpservers.scope import Scope, scope_of
 from mcpservers.transports import AppPrincipal, ConnectionTarget, target_of
 
 logger = logging.getLogger(__name__)
@@ -260,6 +261,28 @@ async def _tools_changed(target: ConnectionTarget) -> None:
     fetches().start(target)
 
 
+def _unknown() -> list[ConnectionTarget]:
+    """The organizations' own connections whose tools are not known, or not of late."""
+    servers = MCPServer.objects.as_system().filter(enabled=True, organization__is_active=True)
+    targets = []
+    for server in servers.select_related("organization"):
+        if scope_of(server.definition()).scope is Scope.APP:
+            try:
+                targets.append((target_of(server, system_actor(server), {}), server.slug))
+            except NotReadyError:
+                continue
+    known = entries.find({address_of(target): slug for target, slug in targets})
+    return [target for target, _ in targets if (entry := known.get(address_of(target))) is None or entry.is_stale]
+
+
+async def fill(at_once: int = 4) -> None:
+    """Fetch what is not known of the organizations' own servers, some at a time; for the start of a process."""
+    waiting = await in_rows(_unknown)
+    while waiting:
+        batch, waiting = waiting[:at_once], waiting[at_once:]
+        await asyncio.wait([fetches().start(target) for target in batch])
+
+
 async def aclose() -> None:
     """End every discovery under way: the process stops."""
     await fetches().aclose()
@@ -314,7 +337,12 @@ async def _fill(candidates: Sequence[_Candidate]) -> None:
         waiting.append((candidate, fetches().start(candidate.target)))
     if not waiting:
         return
-    await asyncio.wait([task for _, task in waiting], timeout=settings.MCP["OFFER_BUDGET_SECONDS"])
+    tasks = [task for _, task in waiting]
+    budget = settings.MCP["OFFER_BUDGET_SECONDS"]
+    done, _ = await asyncio.wait(tasks, timeout=budget)
+    if not done and all(candidate.entry is None for candidate in candidates):
+        # Nothing at all to offer yet: an answer without any tool is worth less than a longer wait, once.
+        await asyncio.wait(tasks, timeout=2 * budget, return_when=asyncio.FIRST_COMPLETED)
     for candidate, task in waiting:
         if not task.done():
             candidate.trouble("unavailable", "It is still being connected; its tools come with the next message.")
