@@ -26,7 +26,7 @@ from openai import AsyncOpenAI, DefaultAioHttpClient
 from openai._vendor.httpx_aiohttp import AiohttpTransport
 
 from agents.providers.chat_model import EndpointRateLimitedError, EndpointRequestError
-from agents.providers.settings import ModelSettings, normalise_base_url
+from agents.providers.settings import BaseURLError, ModelSettings, normalise_base_url
 from chatui import netguard
 from chatui.text import shorten
 
@@ -122,7 +122,7 @@ class _EndpointClient(AsyncOpenAI):
     """The SDK's client without what it reads from the environment: that is the operator's, not this endpoint's."""
 
     def __init__(self, settings: ModelSettings) -> None:
-        parts = urlsplit(normalise_base_url(settings.base_url))
+        parts = urlsplit(_base_url(settings))
         base_url = urlunsplit(parts._replace(query=""))
         self._endpoint_headers = _checked_headers(settings)
         refuse_all = CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))
@@ -151,6 +151,13 @@ class _EndpointClient(AsyncOpenAI):
             "User-Agent": agent,
             **self._endpoint_headers,
         }
+
+
+def _base_url(settings: ModelSettings) -> str:
+    try:
+        return normalise_base_url(settings.base_url)
+    except BaseURLError as error:
+        raise EndpointRequestError("not a base URL", detail=error.public_message) from None
 
 
 def _checked_headers(settings: ModelSettings) -> dict[str, str]:
@@ -193,7 +200,7 @@ async def borrowed(settings: ModelSettings, deadline: float) -> AsyncIterator[As
     """The pooled client of the endpoint; where requests at once are limited, a slot is waited for until `deadline`.
 
     A client whose endpoint was changed meanwhile is replaced, and closed when its last request ends. Raises
-    `EndpointRateLimitedError` when no slot came free, `EndpointRequestError` for headers that cannot be sent.
+    `EndpointRateLimitedError` when no slot came free, `EndpointRequestError` for a URL or headers that cannot be used.
     """
     pool = _pools.setdefault(asyncio.get_running_loop(), _Pool())
     pooled = await _client_of(pool, settings)

@@ -155,6 +155,17 @@ async def test_fragments_are_matched_by_id_where_there_is_no_index(reply: Reply)
     assert (await reply(*map(called, fragments), CALLS)).calls == [("get_weather", OSLO), ("get_weather", BERGEN)]
 
 
+async def test_an_index_that_grows_with_every_fragment_is_one_call(reply: Reply) -> None:
+    fragments = [call("get_weather", "", index=0, id="a")]
+    fragments += [call(arguments=piece, index=n) for n, piece in enumerate(('{"city":', '"Oslo"}'), 1)]
+    assert (await reply(*map(called, fragments), CALLS)).calls == [("get_weather", OSLO)]
+
+
+async def test_a_call_whose_name_comes_after_its_arguments_is_a_call(reply: Reply) -> None:
+    fragments = [call(arguments='{"city":', id="a"), call(arguments='"Oslo"}'), call("get_weather")]
+    assert (await reply(*map(called, fragments), CALLS)).calls == [("get_weather", OSLO)]
+
+
 async def test_arguments_sent_whole_once_more_are_collapsed(reply: Reply) -> None:
     whole = called(call(arguments='{"city":"Gent"}'))
     answered = await reply(START, called(call("get_weather", "", id="c1")), whole, whole, CALLS)

@@ -88,6 +88,12 @@ async def test_tls_to_a_server_without_it_fails_clearly(endpoint: Endpoint, mode
     assert isinstance(answered.error, EndpointUnreachableError)
 
 
+async def test_a_base_url_that_is_none_is_said_to_be_so(model_of: Any) -> None:
+    answered = await ask(model_of(base_url="api.example.org"))
+    assert isinstance(answered.error, EndpointRequestError)
+    assert "base URL" in answered.error.detail
+
+
 async def test_a_header_that_cannot_be_sent_is_named_and_not_shown(endpoint: Endpoint, model_of: Any) -> None:
     answered = await ask(model_of(headers={"X-Tenant": "Zürich\nX-Other: 1"}))
     assert isinstance(answered.error, EndpointRequestError)
