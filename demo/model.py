@@ -26,8 +26,8 @@ class DemoModel:
 
     def __init__(self, sock: socket.socket, *, pace: float = PACE) -> None:
         self._sock, self._pace = sock, pace
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="demo-model", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="demo-model", daemon=True)
         self._ready = threading.Event()
         self._stopping = asyncio.Event()
 
@@ -42,14 +42,12 @@ class DemoModel:
         self._ready.wait()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._main())
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
 
     async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
         app = web.Application()
         app.add_routes([web.get("/v1/models", _models), web.post("/v1/chat/completions", self._complete)])
         # A client that goes away cancels what still waits for it.

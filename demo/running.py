@@ -54,6 +54,8 @@ def run(port: int, var: Path) -> None:
 
 def require_free(port: int) -> None:
     """Raise `DemoError` if nobody may listen on `port`."""
+    if not 1 <= port <= 65535:
+        raise DemoError(f"There is no port {port}: choose one from 1024 to 65535.")
     try:
         with socket.create_server((HOST, port)):
             pass
@@ -62,8 +64,6 @@ def require_free(port: int) -> None:
             other = port + 1
             raise DemoError(f"Port {port} is in use. Choose another one: make demo PORT={other}") from None
         raise DemoError(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
-    except OverflowError:
-        raise DemoError(f"There is no port {port}: choose one from 1024 to 65535.") from None
 
 
 def prepare_folder(var: Path, port: int) -> None:
