@@ -11,6 +11,7 @@ from chatui.text import clean
 _ANSI = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?", re.DOTALL
 )
+_OF_ESCAPES = "\x07\x1b\x9b\x9c\x9d"
 _KEPT_CONTROLS = "\t\n"
 # Format characters (Cf) that are drawn: Arabic number signs, Kaithi number signs, Egyptian joiners and the like.
 _DRAWN = re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]")
@@ -33,10 +34,16 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    text = _ANSI.sub("", clean(text).replace("\r\n", "\n").replace("\r", "\n"))
-    kept = {match.start() for pattern in (_JOINER, _SELECTOR) for match in pattern.finditer(text)}
-    shown = "".join(character for at, character in enumerate(text) if at in kept or _is_shown(character))
+    text = clean(text).replace("\r\n", "\n").replace("\r", "\n")
+    shown = _shown(_ANSI.sub("", _shown(text, _OF_ESCAPES)))  # an escape may itself be broken up by hidden characters
     return shown if shown == text else visible(shown)
+
+
+def _shown(text: str, kept: str = "") -> str:
+    places = {match.start() for pattern in (_JOINER, _SELECTOR) for match in pattern.finditer(text)}
+    return "".join(
+        character for at, character in enumerate(text) if character in kept or at in places or _is_shown(character)
+    )
 
 
 def _is_shown(character: str) -> bool:

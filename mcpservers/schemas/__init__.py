@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from mcpservers.schemas.dialects import DIALECTS
@@ -13,6 +14,7 @@ from mcpservers.schemas.writing import Writer
 
 MAX_CHARACTERS = 100_000
 MAX_PARTS = 5_000
+MAX_PASSES = 4
 DEPTHS = (24, 12, 8, 5, 3)  # the first at which the repaired schema is small enough is taken
 
 __all__ = ["DIALECTS", "Quarantined", "RepairedSchema", "repair", "restore_arguments"]
@@ -40,6 +42,19 @@ def repair(schema: Any, dialect: str = "openai") -> RepairedSchema | Quarantined
 
 
 def _repair(schema: JSONObject, dialect: str, depth: int) -> RepairedSchema | Quarantined:
+    repaired = _repair_once(schema, dialect, depth)
+    for _ in range(MAX_PASSES - 1):
+        if isinstance(repaired, Quarantined):
+            break
+        # What a dialect takes away can make two alternatives alike, which the next pass makes one.
+        again = _repair_once(repaired.parameters, dialect, depth)
+        if isinstance(again, Quarantined) or again.parameters == repaired.parameters:
+            break
+        repaired = replace(repaired, parameters=again.parameters)
+    return repaired
+
+
+def _repair_once(schema: JSONObject, dialect: str, depth: int) -> RepairedSchema | Quarantined:
     reader = Reader(schema, max_depth=depth, max_parts=MAX_PARTS)
     node = reader.read(schema)
     if node is None:

@@ -153,7 +153,7 @@ def _intersect_typed(one: Node, other: Node) -> Node | None:
         result |= _intersect_properties(one, other)
         if result.get("additionalProperties", True) is True:
             result.pop("additionalProperties", None)
-    return result
+    return annotated(result, {})
 
 
 def _whole(node: Node) -> Node:

@@ -123,9 +123,9 @@ def test_words_beside_a_reference_are_kept() -> None:
     ids=["definition", "pointer", "mutual", "itself", "alternative", "root"],
 )  # fmt: skip
 def test_a_schema_that_contains_itself_is_cut(schema: Any, dialect: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     repaired = mended(schema, dialect)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     assert "$ref" not in json.dumps(repaired.parameters)
 
 
@@ -133,9 +133,9 @@ def test_a_schema_that_contains_itself_is_cut(schema: Any, dialect: str) -> None
 def test_references_that_multiply_are_cut_by_a_budget(dialect: str) -> None:
     laughs = {f"L{i}": obj(**{f"p{j}": {"$ref": f"#/$defs/L{i + 1}"} for j in range(8)}) for i in range(20)}
     schema = {**obj(x={"$ref": "#/$defs/L0"}), "$defs": {**laughs, "L20": STRING}}
-    started = time.monotonic()
+    started = time.process_time()
     mended(schema, dialect)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("dialect", ALL)
@@ -153,9 +153,9 @@ def test_a_schema_that_stays_too_large_is_quarantined() -> None:
 
 def test_many_alternatives_cost_little_time() -> None:
     many = {"anyOf": [obj(**{f"p{i}": STRING}) for i in range(400)]}
-    started = time.monotonic()
+    started = time.process_time()
     mended(obj(x={"allOf": [many, many]}))
-    assert time.monotonic() - started < 3
+    assert time.process_time() - started < 3
 
 
 # --- the root -----------------------------------------------------------------------------------------------------
@@ -518,12 +518,19 @@ def schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 SCHEMAS = st.recursive(st.one_of(st.booleans(), SCALARS, st.just({})), schemas, max_leaves=10)
-ROOTS = schemas(SCHEMAS).map(lambda schema: {"type": "object", **schema, "$defs": {"A": {"type": "object"}}})
+ROOTS = st.fixed_dictionaries(
+    {"properties": st.dictionaries(NAMES, schemas(SCHEMAS), min_size=1, max_size=3)},
+    optional={
+        "allOf": st.lists(SCHEMAS, max_size=2),
+        "required": st.lists(NAMES),
+        "$defs": st.just({"A": {"items": {}}}),
+    },
+)
 
 
 @pytest.mark.parametrize("dialect", ALL)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(schema=st.one_of(JSON, SCHEMAS, ROOTS))
+@given(schema=st.one_of(JSON, SCHEMAS, ROOTS, ROOTS))
 def test_any_json_value_gives_an_accepted_tool_or_a_quarantine_with_a_reason(dialect: str, schema: Any) -> None:
     repaired = repair(schema, dialect)
     if isinstance(repaired, Quarantined):
