@@ -86,11 +86,13 @@ def safe_name(name: str) -> str:
     return name or "file"
 
 
-def store(actor: Actor, data: bytes, name: str) -> Attachment:
+def store(actor: Actor, data: bytes, name: str, *, images_only: bool = False) -> Attachment:
     """Keep an upload of the actor as an attachment that no message has yet. Raises as `kind_of`."""
     if len(data) > settings.ATTACHMENT_MAX_BYTES:
         raise TooLargeError(public_message=too_large_message())
     kind = kind_of(data)
+    if images_only and kind.content_type == TEXT_TYPE:
+        raise UnsupportedFileError(public_message="This is not a PNG, JPEG, WebP or GIF image.")
     attachment: Attachment = Attachment.objects.create(
         organization_id=actor.organization_id,
         owner_id=actor.user_id,

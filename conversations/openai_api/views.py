@@ -146,7 +146,7 @@ async def _begin(call: Call, question: Question) -> UUID:
 async def _content_item(call: Call, item: str | InlineImage) -> dict[str, Any]:
     if isinstance(item, str):
         return {"type": "text", "text": item}
-    attachment = await call.rows(uploads.store, item.data, "image")
+    attachment = await call.rows(uploads.store, item.data, "image", images_only=True)
     return {"type": "attachment", "id": attachment.pk}
 
 
