@@ -126,6 +126,11 @@ def specs_tokens(specs: Iterable[ToolSpec]) -> int:
     return sum(8 + estimate_tokens(spec.name + spec.description + json.dumps(spec.parameters)) for spec in specs)
 
 
+def reserved_tokens(system: str, specs: Iterable[ToolSpec]) -> int:
+    """What a system prompt and the offered tools take of the context."""
+    return estimate_tokens(system) + specs_tokens(specs)
+
+
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """Messages that fit; how many tool outputs were cut and how many turns dropped for it."""

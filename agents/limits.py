@@ -45,7 +45,8 @@ class LimitReached(StrEnum):
         """The limit in plain words, for a person."""
         match self:
             case LimitReached.ROUNDS:
-                return f"The limit of {limits.max_rounds} rounds of tool calls was reached."
+                # Without the number: a continued turn counts on from the rounds before it.
+                return "The limit of rounds of tool calls for one turn was reached."
             case LimitReached.CALLS:
                 return f"The limit of {limits.max_calls} tool calls was reached."
             case LimitReached.TIME:

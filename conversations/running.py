@@ -14,6 +14,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from agents import events
+from agents.context import reserved_tokens
 from agents.loop import CallCancelled, Decided, Limits, Spent, run_loop
 from agents.mcp_toolbox import MCPToolbox, open_toolbox
 from agents.parts import ModelMessage, PreparedCall, TextContent, TokenUsage
@@ -202,6 +203,15 @@ class TurnTask:
         self, plan: TurnPlan, model: OpenAIChatModel, toolbox: MCPToolbox
     ) -> tuple[list[ModelMessage], history.OpenRound | None]:
         options = plan.turn.options
+        offered = toolbox.specs() if model.capabilities.tools and options.get("tools", True) else ()
+        prompt = system_prompt(
+            plan.agent.instructions,
+            servers=toolbox.instructions,
+            offered=bool(offered),
+            timezone=str(options.get("timezone") or ""),
+            now=timezone.now(),
+            extra_system=str(options.get("system") or ""),
+        )
         past = history.model_messages(
             plan.path,
             plan.calls,
@@ -209,14 +219,7 @@ class TurnTask:
             attachments=plan.attachments,
             continuing=plan.turn.kind == Turn.Kind.CONTINUE,
             first_part=plan.turn.first_part,
-        )
-        prompt = system_prompt(
-            plan.agent.instructions,
-            servers=toolbox.instructions,
-            offered=bool(toolbox.specs()),
-            timezone=str(options.get("timezone") or ""),
-            now=timezone.now(),
-            extra_system=str(options.get("system") or ""),
+            reserved=reserved_tokens(prompt, offered),
         )
         for notice in past.notices:
             self._notice(notice.code, notice.message, notice.detail)
@@ -405,8 +408,11 @@ class TurnTask:
         await self._settle_checkpoint()
         if self._feed.last_seq(self.turn_id) is None:
             self._feed.open(self.turn_id, await in_rows(transitions.last_seq, self.turn_id))
-        progress = self._progress(self._out.last_seq + 1) if self._plan is not None else None
-        ended = await _persistently(lambda: in_rows(transitions.end, self.turn_id, status, progress, error=error))
+        turn = self._plan.turn if self._plan is not None else None
+        progress = self._progress(self._out.last_seq + 1) if turn is not None else None
+        ended = await _persistently(
+            lambda: in_rows(transitions.end, self.turn_id, status, progress, error=error, turn=turn)
+        )
         if ended is not None:
             self._feed.publish(
                 self.turn_id, wire.TurnFinished(outcome=ended.outcome, message=ended.message, error=ended.error)
