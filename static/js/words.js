@@ -41,7 +41,8 @@ export function size(bytes) {
 }
 
 export function count(number, one, many = `${one}s`) {
-  return `${number.toLocaleString()} ${number === 1 ? one : many}`;
+  // Setting up a locale's formats takes time that small numbers are not worth.
+  return `${number < 1000 ? number : number.toLocaleString()} ${number === 1 ? one : many}`;
 }
 
 export function clock(date) {
