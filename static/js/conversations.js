@@ -111,10 +111,14 @@ export function createList(chat) {
         return { list: { ...list, items: [item, ...list.items.filter((one) => one.id !== item.id)] } };
       });
     },
+    /** `conversation.updated` of this or another tab, with all of its fields. */
     updated(id, fields) {
-      const known = store.get().list.items.some((item) => item.id === id);
-      if (fields.deleted || fields.archived !== undefined || !known) fetchPage(null);
-      else changeItem(id, fields);
+      const { list } = store.get();
+      const known = list.items.some((item) => item.id === id);
+      const belongs = (fields.archived ?? list.archived) === list.archived;
+      if (known && belongs) changeItem(id, fields);
+      else if (known) change({ items: list.items.filter((item) => item.id !== id) });
+      else if (belongs && !list.query && !fields.temporary) change({ items: [{ id, ...fields }, ...list.items] });
     },
   };
 }

@@ -1,11 +1,25 @@
-// Errors in plain words. The server's message is for people already; the code says what one can do about it. Pure.
+// Errors in plain words. The server's message is for people already; the title says what kind of thing happened. Pure.
 
-const ADVICE = {
-  endpoint_unavailable: "The model could not be reached. It may be back in a moment.",
-  endpoint_unauthorized: "The model's endpoint did not accept its key. An administrator has to look at it.",
-  rate_limited: "The model is being asked too much at the moment. Wait a little, then try again.",
-  model_timeout: "The model did not answer in time.",
-  context_length: "The conversation is too long for this model. Start a new chat, or ask a shorter question.",
+const TITLES = {
+  already_answered: "This was decided already.",
+  connection_lost: "The connection was lost.",
+  draining: "The server is restarting.",
+  endpoint_authentication: "The model refused our key.",
+  endpoint_error: "The model failed.",
+  endpoint_rate_limited: "The model is busy.",
+  endpoint_request: "The model did not accept the request.",
+  endpoint_timeout: "The model took too long.",
+  endpoint_unavailable: "The model is not available.",
+  endpoint_unreachable: "The model could not be reached.",
+  model_not_found: "The model is not there.",
+  not_found: "This is not there any more.",
+  not_offered: "The agent does not offer that.",
+  offline: "There is no connection.",
+  permission_denied: "You may not do that.",
+  queue_full: "Too many messages are waiting.",
+  too_large: "This is too long.",
+  too_many_turns: "Too many answers at once.",
+  turn_running: "An answer is still being written.",
 };
 
 /** `{title, text, code, requestId}` of an error `{code, message, request_id}`. */
@@ -13,19 +27,8 @@ export function failure(error) {
   const code = error?.code || "error";
   return {
     title: TITLES[code] || "That did not work.",
-    text: error?.message || ADVICE[code] || "Something went wrong on the server.",
+    text: error?.message || "Something went wrong on the server.",
     code,
     requestId: error?.request_id || "",
   };
 }
-
-const TITLES = {
-  turn_running: "An answer is still being written.",
-  queue_full: "Too many messages are waiting.",
-  too_many_turns: "Too many answers at once.",
-  too_large: "This is too long.",
-  draining: "The server is restarting.",
-  not_found: "This is not there any more.",
-  not_offered: "The agent does not offer that.",
-  permission_denied: "You may not do that.",
-};

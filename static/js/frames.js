@@ -47,7 +47,8 @@ const HANDLERS = {
     }));
     if (!here || pending) return;
     if (turn?.id !== turnId) {
-      if (isOpen(status)) load(chat, id);
+      const known = Object.values(chat.store.get().messages).some((one) => one.turn_id === turnId && one.status === status);
+      if (!known) load(chat, id);
     } else if (status === "running" && turn.status === "waiting") {
       follow(chat);
     }

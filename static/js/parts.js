@@ -62,7 +62,7 @@ function Reasoning({ part, growing }) {
 }
 
 function Notice({ part }) {
-  return html`<div class="notice" role="note"><${Icon} name="info" size=${16} /><div><span>${part.message}</span>
+  return html`<div class="notice" role="note"><${Icon} name="warning" size=${15} /><div><span>${part.message}</span>
     ${part.detail && html`<details><summary>Details</summary><pre class="value">${part.detail}</pre></details>`}</div></div>`;
 }
 

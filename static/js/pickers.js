@@ -70,20 +70,22 @@ function Server({ server, tools }) {
     ...tools, off: event.target.checked ? tools.off.filter((slug) => slug !== server.slug) : [...tools.off, server.slug],
   });
   const offered = server.tools || [];
+  const usable = offered.filter((tool) => !tool.withheld);
   const missing = (server.variables || []).length > 0;
   return html`<li class="server">
     <label class="switch-row"><span class="panel-words"><span class="panel-title">${server.title}</span>
       <span class=${`server-state ${server.state}`}><span class="dot"></span>${SERVER_STATES[server.state] || server.state}${
-        offered.length && server.state === "ready" ? ` · ${count(offered.length, "tool")}` : ""}</span></span>
+        usable.length && server.state === "ready" ? ` · ${count(usable.length, "tool")}` : ""}</span></span>
       <input type="checkbox" role="switch" class="switch" aria-label=${`Use ${server.title}`} disabled=${!tools.on} checked=${on} onChange=${toggle} /></label>
     ${server.message && server.state !== "ready" && html`<p class="server-message">${server.message}</p>`}
     <div class="server-actions">
       ${missing && html`<button type="button" class=${`button ${server.state === "needs_setup" ? "" : "quiet"}`} onClick=${() => setUp(chat, server)}>Set up</button>`}
       ${offered.length > 0 && html`<button type="button" class="button quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide tools" : "Show tools"}</button>`}</div>
     ${open && html`<ul class="tools">${offered.map((tool) => html`<li key=${tool.name}><span class="tool-name">${toolWords({ title: tool.title, tool: tool.name })}</span>
-      <span class=${`tool-decision ${tool.decision}`}>${DECISIONS[tool.decision] || tool.decision || ""}</span>
+      <span class=${`tool-decision ${tool.withheld ? "deny" : tool.decision}`}>${tool.withheld ? "withheld" : DECISIONS[tool.decision] || ""}</span>
+      ${tool.withheld && html`<span class="tool-text">${tool.withheld}</span>`}
       ${tool.description && html`<span class="tool-text">${tool.description}</span>`}</li>`)}</ul>`}
   </li>`;
 }
 
-const DECISIONS = { allow: "runs at once", ask: "asks first", deny: "not allowed", quarantined: "withheld: broken" };
+const DECISIONS = { allow: "runs at once", ask: "asks first", deny: "not allowed" };

@@ -68,7 +68,7 @@ function CallLine({ call, live }) {
         <span class="call-icon"><${StateIcon} status=${call.status} live=${live} /></span>
         <span class="call-name"><span class="call-server">${call.server_title || call.server || "Tool"}</span> ${toolWords(call)}</span>
         <span class="call-state">${state}</span>
-        <span class="call-time">${running ? html`<${Elapsed} since=${call.started_at} />` : duration(call.duration_ms)}</span>
+        <span class="call-time">${running ? html`<${Elapsed} since=${call.started_at} />` : call.duration_ms ? duration(call.duration_ms) : ""}</span>
         <${Icon} name="chevron" size=${16} />
       </button>
       ${running && html`<button type="button" class="button quiet call-cancel" disabled=${cancelling} aria-label=${`Cancel ${name}`}
