@@ -13,14 +13,15 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, TypedDict
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from PIL import Image as Picture
 from PIL import ImageDraw, ImageFont
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 INSTRUCTIONS = """\
 The notes are those of a small team that runs a café. Search them before you answer a question about the café.
@@ -33,7 +34,7 @@ server = MCPServer("demo", title="Demo tools", version="1.0", instructions=INSTR
 # --- Clock --------------------------------------------------------------------------------------------------------
 
 
-class Moment(TypedDict):
+class Moment(BaseModel):
     """A moment in a time zone."""
 
     iso: str
@@ -50,7 +51,7 @@ def current_time(
     try:
         now = datetime.now(ZoneInfo(timezone))
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"There is no time zone “{timezone}”. Use an IANA name such as Europe/Berlin.") from None
+        raise ToolError(f"There is no time zone “{timezone}”. Use an IANA name such as Europe/Berlin.") from None
     offset = now.strftime("%z")
     return Moment(
         iso=now.isoformat(timespec="seconds"),
@@ -91,7 +92,7 @@ _FUNCTIONS: dict[str, Callable[..., Number]] = {
 _CONSTANTS: dict[str, Number] = {"e": math.e, "pi": math.pi, "tau": math.tau}
 
 
-class Calculation(TypedDict):
+class Calculation(BaseModel):
     """An expression and its value."""
 
     expression: str
@@ -104,13 +105,13 @@ def calculate(
 ) -> Calculation:
     """Calculate an arithmetic expression: + - * / // % **, parentheses, sqrt, log, sin, round, min, max, pi, e …"""
     if len(expression) > _LONGEST_EXPRESSION:
-        raise ValueError(f"The expression is longer than {_LONGEST_EXPRESSION} characters.")
+        raise ToolError(f"The expression is longer than {_LONGEST_EXPRESSION} characters.")
     try:
         value = _value(ast.parse(expression.strip().replace("^", "**"), mode="eval").body)
     except ZeroDivisionError:
-        raise ValueError("That divides by zero.") from None
-    except (SyntaxError, OverflowError, TypeError, RecursionError):
-        raise ValueError("That is not an expression that this calculator understands.") from None
+        raise ToolError("That divides by zero.") from None
+    except (SyntaxError, ArithmeticError, TypeError, ValueError, RecursionError):
+        raise ToolError("That is not an expression that this calculator understands.") from None
     return Calculation(expression=expression, result=value)
 
 
@@ -126,7 +127,7 @@ def _value(node: ast.expr) -> Number:
             return _bounded(op, _value(left), _value(right))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             return _real(_FUNCTIONS[name](*[_value(argument) for argument in args]))
-    raise ValueError(f"“{ast.unparse(node)}” is not something that this calculator understands.")
+    raise ToolError(f"“{ast.unparse(node)}” is not something that this calculator understands.")
 
 
 def _bounded(op: ast.operator, left: Number, right: Number) -> Number:
@@ -137,20 +138,20 @@ def _bounded(op: ast.operator, left: Number, right: Number) -> Number:
     else:
         bits = 0
     if bits > _MOST_BITS:
-        raise ValueError("The result is too large.")
+        raise ToolError("The result is too large.")
     return _real(_BINARY[type(op)](left, right))
 
 
 def _real(value: Number | complex) -> Number:
     if isinstance(value, complex) or not math.isfinite(value):
-        raise ValueError("The result is not a finite real number.")
+        raise ToolError("The result is not a finite real number.")
     return value
 
 
 # --- Notes --------------------------------------------------------------------------------------------------------
 
 
-class Note(TypedDict):
+class Note(BaseModel):
     """A note. `id` counts from 1."""
 
     id: int
@@ -158,7 +159,7 @@ class Note(TypedDict):
     text: str
 
 
-class Notes(TypedDict):
+class Notes(BaseModel):
     """Notes that were found, the best match first."""
 
     notes: list[Note]
@@ -211,7 +212,7 @@ def search_notes(
 
 
 def _count(word: str, note: Note) -> int:
-    return 3 * note["title"].casefold().count(word) + note["text"].casefold().count(word)
+    return 3 * note.title.casefold().count(word) + note.text.casefold().count(word)
 
 
 @server.tool(
@@ -225,7 +226,7 @@ def add_note(
     text: Annotated[str, Field(min_length=1, max_length=10_000)],
 ) -> Note:
     """Write a new note. It is kept in memory, until the server stops."""
-    note = Note(id=NOTES[-1]["id"] + 1, title=title, text=text)
+    note = Note(id=NOTES[-1].id + 1, title=title, text=text)
     NOTES.append(note)
     del NOTES[6:-100]  # a demonstration does not grow for ever
     return note
@@ -263,7 +264,7 @@ def draw_chart(
 ) -> list[Image | str]:
     """Draw a bar chart and return it as a PNG picture."""
     if any(value < 0 or not math.isfinite(value) for value in values):
-        raise ValueError("The values must be finite and not negative.")
+        raise ToolError("The values must be finite and not negative.")
     summary = ", ".join(f"{_label(labels, at)}: {value:g}" for at, value in enumerate(values))
     return [Image(data=_chart(values, labels, title), format="png"), f"{title}. {summary}"]
 
