@@ -171,7 +171,8 @@ def _begin(question: str, offered: Mapping[str, str]) -> Reply:
 
 def _wanted(question: str, lower: str) -> tuple[str, str, list[tuple[str, dict[str, Any]]]] | None:
     """(reasoning, preamble, [(tool, arguments)]) for a question that needs tools."""
-    zones = list(dict.fromkeys(zone for city, zone in ZONES.items() if city in lower))
+    named = sorted((lower.find(city), zone) for city, zone in ZONES.items() if city in lower)
+    zones = list(dict.fromkeys(zone for _, zone in named))
     expression = _EXPRESSION.search(question)
     if zones and not lower.startswith("add"):
         thought = (

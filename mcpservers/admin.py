@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
@@ -18,6 +20,7 @@ from unfold.decorators import display
 
 from accounts.actors import find_actor
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
+from mcpservers import catalogue
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
 from mcpservers.admin_tools import stored_tools
 from mcpservers.connections import close_connection, live_connections
@@ -85,8 +88,7 @@ class MCPServerAdmin(TenantAdmin):
         if change and form.moved:
             self._drop_secrets(request, obj, form.dropped)
         super().save_model(request, obj, form, change)
-        if not obj.enabled:
-            _close_connections(obj.pk)
+        transaction.on_commit(partial(_forget, obj.pk))
 
     def _drop_secrets(self, request: HttpRequest, server: MCPServer, dropped: list[str]) -> None:
         """What was entrusted to one address is not sent to another."""
@@ -104,7 +106,13 @@ class MCPServerAdmin(TenantAdmin):
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         key = obj.pk
         super().delete_model(request, obj)
-        _close_connections(key)
+        transaction.on_commit(partial(_forget, key))
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        keys = list(queryset.values_list("pk", flat=True))
+        super().delete_queryset(request, queryset)
+        for key in keys:
+            transaction.on_commit(partial(_forget, key))
 
     # What is shown.
 
@@ -182,16 +190,16 @@ class MCPServerAdmin(TenantAdmin):
 
     def _refresh(self, request: HttpRequest, server: MCPServer) -> Any:
         """Connect with the admin's own credentials for it, where it wants a user's."""
-        from mcpservers.catalogue import refresh
-
         assert request.user.pk is not None  # the site let them in
         actor = find_actor(request.user.pk, server.organization_id)
-        report = async_to_sync(refresh)(server.pk, actor=actor)
+        report = async_to_sync(catalogue.refresh)(server.pk, actor=actor)
         server.refresh_from_db()
         return report
 
 
-def _close_connections(server_id: UUID) -> None:
+def _forget(server_id: UUID) -> None:
+    """A server that has changed: what memory knows of it is forgotten, and its connections end."""
+    catalogue.invalidate(server_id)
     for connection in live_connections():
         if connection.server_id == server_id:
             close_connection(connection.id)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from chatui.text import shorten
-from mcpservers.approvals import RuleList, claims, verdict
+from mcpservers.approvals import claims
+from mcpservers.catalogue import decide
+from mcpservers.entries import Address, Definition, Entry
 from mcpservers.models import CatalogueEntry, MCPServer
-from mcpservers.naming import exposed_name
-from mcpservers.schemas import Quarantined, repair
 
 DESCRIPTION = 200  # characters
 
@@ -34,7 +32,7 @@ class ToolRow:
 @dataclass(frozen=True, slots=True)
 class ToolList:
     tools: tuple[ToolRow, ...]
-    warnings: tuple[str, ...]  # of the list as a whole
+    warnings: tuple[str, ...]  # of the list as a whole, or of what could not be read as a tool
     fetched_at: datetime
     complete: bool
     of_one_user: bool  # the server's list may differ from user to user
@@ -43,46 +41,47 @@ class ToolList:
 
 def stored_tools(server: MCPServer) -> ToolList | None:
     """The newest stored list of `server`, of its present definition if there is one; None if there is none at all."""
-    entries = server.catalogue_entries.order_by("-fetched_at")
+    rows = server.catalogue_entries.order_by("-fetched_at")
     current = server.definition_hash()
-    entry: CatalogueEntry | None = entries.filter(definition_hash=current).first() or entries.first()
-    if entry is None:
+    row: CatalogueEntry | None = rows.filter(definition_hash=current).first() or rows.first()
+    if row is None:
         return None
-    notes = _notes(entry.warnings)
-    tools = [tool for tool in entry.tools if isinstance(tool, Mapping) and isinstance(tool.get("name"), str)]
+    notes = _notes(row.warnings)
+    address = Address(server.pk, row.definition_hash, row.owner_key)
+    entry = Entry(address, server.slug, row.tools, [], "", row.complete, row.revision, row.fetched_at)
+    tools = tuple(_row(server, tool, notes.pop(tool.name, ())) for tool in entry.definitions("openai"))
     return ToolList(
-        tools=tuple(_row(server, tool, notes.pop(tool["name"], ())) for tool in tools),
+        tools=tools,
         warnings=tuple(f"{name}: {text}" if name else text for name, texts in notes.items() for text in texts),
-        fetched_at=entry.fetched_at,
-        complete=entry.complete,
-        of_one_user=bool(entry.owner_key),
-        outdated=entry.definition_hash != current,
+        fetched_at=row.fetched_at,
+        complete=row.complete,
+        of_one_user=bool(row.owner_key),
+        outdated=row.definition_hash != current,
     )
 
 
-def _row(server: MCPServer, tool: Mapping[str, Any], notes: tuple[str, ...]) -> ToolRow:
-    name = str(tool["name"])
-    repaired = repair(tool.get("inputSchema"))
-    decided = verdict(name, lists=[RuleList("this server", server.rules)], read_only=server.read_only)
-    quarantined = repaired.reason if isinstance(repaired, Quarantined) else ""
+def _row(server: MCPServer, tool: Definition, notes: tuple[str, ...]) -> ToolRow:
+    decided = decide(server, tool.name)
     return ToolRow(
-        name=name,
-        exposed=exposed_name(server.slug, name),
-        title=shorten(str(tool.get("title") or ""), DESCRIPTION),
-        description=shorten(str(tool.get("description") or ""), DESCRIPTION),
+        name=tool.name,
+        exposed=tool.exposed_name,
+        title=tool.title,
+        description=shorten(tool.description, DESCRIPTION),
         decision=decided.do.value,
         reason=decided.reason,
-        claims=tuple(f"{hint}: {'yes' if value else 'no'}" for hint, value in claims(tool.get("annotations")).items()),
-        notes=notes if isinstance(repaired, Quarantined) else (*notes, *repaired.notes),
-        quarantined=quarantined,
+        claims=tuple(
+            f"{hint.removesuffix('Hint')}: {'yes' if value else 'no'}"
+            for hint, value in claims(tool.annotations).items()
+        ),
+        notes=(*notes, *tool.notes),
+        quarantined=tool.quarantined,
     )
 
 
-def _notes(warnings: Any) -> dict[str, tuple[str, ...]]:
+def _notes(warnings: list[dict[str, str]]) -> dict[str, tuple[str, ...]]:
     """`[{tool, message}]` by tool; those without one under the empty name."""
     notes: dict[str, tuple[str, ...]] = {}
-    for warning in warnings if isinstance(warnings, list) else ():
-        if isinstance(warning, Mapping):
-            name = str(warning.get("tool") or "")
-            notes[name] = (*notes.get(name, ()), str(warning.get("message") or ""))
+    for warning in warnings:
+        name = warning.get("tool") or ""
+        notes[name] = (*notes.get(name, ()), warning.get("message") or "")
     return notes
