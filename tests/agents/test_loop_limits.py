@@ -326,6 +326,13 @@ async def test_a_call_is_cut_off_where_its_completion_was_even_if_it_parses():
     assert not toolbox.called
 
 
+async def test_a_call_that_is_marked_as_cut_off_is_not_run_however_its_completion_ended():
+    toolbox = ScriptedToolbox({"write": "written"})
+    model = ScriptedModel([ToolRequest("c", "write", "{}", complete=False), call("write", n=2)], ["done"])
+    await collect(model, toolbox)
+    assert toolbox.called == [("write", {"n": 2})]
+
+
 async def test_calls_that_were_complete_before_the_cut_are_run():
     toolbox = ScriptedToolbox({"clock": "noon", "write": "written"})
     model = ScriptedModel([call("clock"), *CUT, Finish.LENGTH], ["done"])
