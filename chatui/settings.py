@@ -281,6 +281,7 @@ MCP = {
     "IDLE_SECONDS": env.float("MCP_USER_IDLE_SECONDS", default=900.0),
     "MAX_MESSAGE": env.int("MCP_MAX_MESSAGE", default=16 * 2**20),
     "OFFER_BUDGET_SECONDS": env.float("MCP_OFFER_BUDGET_SECONDS", default=5.0),
+    "OFFER_MAX_TOOLS": env.int("MCP_OFFER_MAX_TOOLS", default=128),  # what OpenAI accepts
     "LIST_MAX_PAGES": 50,
     "LIST_MAX_TOOLS": 1000,
     "LIST_MAX_BYTES": 5 * 2**20,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any
@@ -13,16 +13,17 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from mcpservers.discovery import Discovery
-from mcpservers.models import CatalogueEntry, MCPServer
+from mcpservers.models import CatalogueEntry
 from mcpservers.naming import exposed_name
 from mcpservers.schemas import Quarantined, repair
 from mcpservers.visible import visible
 
 MAX_ENTRIES = 1000
-DESCRIPTION_LIMIT = 4000  # characters
+DESCRIPTION_LIMIT = 20_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Definition:
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None
     annotations: Mapping[str, Any]
-    renames: Mapping[str, str]
-    absent: frozenset[tuple[str, ...]]
+    renames: Mapping[str, str] = field(default_factory=dict)
+    absent: frozenset[tuple[str, ...]] = frozenset()
     notes: tuple[str, ...] = ()
     quarantined: str = ""
 
@@ -72,35 +73,54 @@ class Entry:
         return self.fetched_at < timezone.now() - timedelta(seconds=settings.MCP["CATALOGUE_STORED_SECONDS"])
 
     def definitions(self, dialect: str) -> tuple[Definition, ...]:
-        """Every tool, quarantined ones included, in the server's order."""
+        """Every tool, quarantined ones included, in the server's order. The first call for a dialect takes time."""
         found = self._definitions.get(dialect)
         if found is None:
-            found = self._definitions[dialect] = tuple(_definition(self.slug, tool, dialect) for tool in self.tools)
+            found = self._definitions[dialect] = tuple(self._repaired(dialect))
         return found
+
+    def _repaired(self, dialect: str) -> Iterator[Definition]:
+        names: set[str] = set()
+        for tool in self.tools:
+            definition = _definition(self.slug, tool, dialect)
+            if definition.exposed_name in names:  # two names of one server with the same hash: made on purpose
+                definition = replace(definition, parameters={}, quarantined="Its name cannot be told from another's.")
+            names.add(definition.exposed_name)
+            yield definition
 
 
 def _definition(slug: str, tool: Mapping[str, Any], dialect: str) -> Definition:
-    repaired = repair(tool.get("inputSchema"), dialect)
-    schema = tool.get("inputSchema")
-    output = tool.get("outputSchema")
+    schema, output = tool.get("inputSchema"), tool.get("outputSchema")
     annotations = tool.get("annotations")
     hints = annotations if isinstance(annotations, dict) else {}
-    title = tool.get("title") or hints.get("title") or ""
-    quarantined = isinstance(repaired, Quarantined)
-    return Definition(
+    definition = Definition(
         exposed_name=exposed_name(slug, tool["name"]),
         name=tool["name"],
-        title=visible(str(title)).strip()[:200],
-        description=visible(str(tool.get("description") or "")).strip()[:DESCRIPTION_LIMIT],
-        parameters={} if isinstance(repaired, Quarantined) else repaired.parameters,
+        title=_words(tool.get("title") or hints.get("title"), 200),
+        description=_words(tool.get("description"), DESCRIPTION_LIMIT),
+        parameters={},
         input_schema=schema if isinstance(schema, dict) else {},
         output_schema=output if isinstance(output, dict) else None,
         annotations=hints,
-        renames={} if isinstance(repaired, Quarantined) else repaired.renames,
-        absent=frozenset() if isinstance(repaired, Quarantined) else repaired.absent,
-        notes=() if isinstance(repaired, Quarantined) else repaired.notes,
-        quarantined=repaired.reason if isinstance(repaired, Quarantined) and quarantined else "",
     )
+    execution = tool.get("execution")
+    if isinstance(execution, dict) and execution.get("taskSupport") == "required":
+        return replace(definition, quarantined="It can only be run as a task, which is not supported.")
+    repaired = repair(schema, dialect)
+    if isinstance(repaired, Quarantined):
+        return replace(definition, quarantined=repaired.reason)
+    return replace(
+        definition,
+        parameters=repaired.parameters,
+        renames=repaired.renames,
+        absent=repaired.absent,
+        notes=repaired.notes,
+    )
+
+
+def _words(text: object, limit: int) -> str:
+    words = visible(text).strip() if isinstance(text, str) else ""
+    return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
 # --- Memory -------------------------------------------------------------------------------------------------------
@@ -113,26 +133,38 @@ class _Memory:
         self._entries: OrderedDict[Address, tuple[Entry, float]] = OrderedDict()
         self._lock = Lock()  # rows are read in threads
 
-    def fresh(self, address: Address) -> Entry | None:
+    def fresh(self, address: Address, slug: str) -> Entry | None:
+        """The entry, if it may be served without a look at its row. A changed slug makes other names."""
         with self._lock:
             found = self._entries.get(address)
-            if found is None or time.monotonic() > found[1]:
+            if found is None or found[0].slug != slug or time.monotonic() > found[1]:
                 return None
             self._entries.move_to_end(address)
             return found[0]
 
+    def confirm(self, address: Address, slug: str, revision: int, fetched_at: datetime) -> Entry | None:
+        """The entry, fresh again, if it is of the revision that the row says."""
+        with self._lock:
+            known = self._entries.get(address)
+            if known is None or known[0].slug != slug or known[0].revision != revision:
+                return None
+            known[0].fetched_at = fetched_at
+            return self._put(known[0])
+
     def keep(self, entry: Entry) -> Entry:
-        """Keep the entry (or the same revision that is kept already, with its repaired tools) and return it."""
-        until = time.monotonic() + settings.MCP["CATALOGUE_FRESH_SECONDS"]
+        """Keep the entry, or the newer one that is kept already, and return it."""
         with self._lock:
             known = self._entries.get(entry.address)
-            if known is not None and known[0].revision >= entry.revision:
+            if known is not None and known[0].revision >= entry.revision and known[0].slug == entry.slug:
                 entry = known[0]
-            self._entries[entry.address] = (entry, until)
-            self._entries.move_to_end(entry.address)
-            while len(self._entries) > MAX_ENTRIES:
-                self._entries.popitem(last=False)
-            return entry
+            return self._put(entry)
+
+    def _put(self, entry: Entry) -> Entry:
+        self._entries[entry.address] = (entry, time.monotonic() + settings.MCP["CATALOGUE_FRESH_SECONDS"])
+        self._entries.move_to_end(entry.address)
+        while len(self._entries) > MAX_ENTRIES:
+            self._entries.popitem(last=False)
+        return entry
 
     def forget(self, server_id: UUID) -> None:
         with self._lock:
@@ -147,20 +179,39 @@ memory = _Memory()
 
 
 def find(wanted: Mapping[Address, str]) -> dict[Address, Entry]:
-    """The known entries of `wanted` (address → server slug): from memory where fresh, the rest in one query."""
-    found = {address: entry for address in wanted if (entry := memory.fresh(address)) is not None}
+    """The known entries of `wanted` (address → server slug), in two queries at most.
+
+    From memory where fresh; else the rows' revisions are read, and the tools of those alone that memory does not have.
+    """
+    found = {address: entry for address, slug in wanted.items() if (entry := memory.fresh(address, slug)) is not None}
     missing = {address: slug for address, slug in wanted.items() if address not in found}
-    if missing:
-        rows = CatalogueEntry.objects.filter(
-            server__in={address.server_id for address in missing},
-            definition_hash__in={address.definition_hash for address in missing},
-            owner_key__in={address.owner for address in missing},
-        )
-        for row in rows:
-            address = Address(row.server_id, row.definition_hash, row.owner_key)
-            if address in missing:
-                found[address] = memory.keep(_entry(row, missing[address]))
+    if not missing:
+        return found
+    rows = _rows_of(missing).values_list("pk", "server_id", "definition_hash", "owner_key", "revision", "fetched_at")
+    changed = []
+    for pk, server_id, definition_hash, owner, revision, fetched_at in rows:
+        address = Address(server_id, definition_hash, owner)
+        if address not in missing:
+            continue
+        entry = memory.confirm(address, missing[address], revision, fetched_at)
+        if entry is None:
+            changed.append(pk)
+        else:
+            found[address] = entry
+    for row in CatalogueEntry.objects.filter(pk__in=changed) if changed else ():
+        address = Address(row.server_id, row.definition_hash, row.owner_key)
+        found[address] = memory.keep(_entry(row, missing[address]))
     return found
+
+
+def _rows_of(addresses: Iterable[Address]) -> QuerySet[CatalogueEntry]:
+    """The rows of the addresses, and perhaps of some more."""
+    addresses = list(addresses)
+    return CatalogueEntry.objects.filter(
+        server__in={address.server_id for address in addresses},
+        definition_hash__in={address.definition_hash for address in addresses},
+        owner_key__in={address.owner for address in addresses},
+    )
 
 
 def _entry(row: CatalogueEntry, slug: str) -> Entry:
@@ -182,12 +233,16 @@ def new_revision() -> int:
 
 
 def store(address: Address, slug: str, found: Discovery, revision: int) -> Entry:
-    """Keep a discovery. A complete list is stored unless a newer one is; an incomplete one only serves its caller."""
+    """Keep a discovery and return what serves from now on.
+
+    A complete list is stored unless a newer one is (which is then returned); an incomplete one only serves its caller.
+    """
     entry = Entry(
         address, slug, found.tools, found.warnings, found.instructions, found.complete, revision, timezone.now()
     )
     if not found.complete:
         return entry
+    where = {"server_id": address.server_id, "definition_hash": address.definition_hash, "owner_key": address.owner}
     values = {
         "revision": revision,
         "complete": True,
@@ -196,18 +251,16 @@ def store(address: Address, slug: str, found: Discovery, revision: int) -> Entry
         "instructions": found.instructions,
         "fetched_at": entry.fetched_at,
     }
-    where = {
-        "server_id": address.server_id,
-        "definition_hash": address.definition_hash,
-        "owner_key": address.owner,
-    }
     rows = CatalogueEntry.objects.filter(**where)
-    if not rows.filter(revision__lt=revision).update(**values) and not rows.exists():
+    if not rows.filter(revision__lt=revision).update(**values):
         try:
             with transaction.atomic():
-                CatalogueEntry.objects.create(**where, **values)
-        except IntegrityError:  # stored by another meanwhile, or the server is deleted
-            rows.filter(revision__lt=revision).update(**values)
+                _row, made = CatalogueEntry.objects.get_or_create(defaults=values, **where)
+        except IntegrityError:  # the server was deleted meanwhile
+            return entry
+        if not made and not rows.filter(revision__lt=revision).update(**values):
+            newer = rows.first()
+            return entry if newer is None else memory.keep(_entry(newer, slug))
     _drop_outdated(address)
     return memory.keep(entry)
 
@@ -220,9 +273,3 @@ def _drop_outdated(address: Address) -> None:
     others.exclude(definition_hash=address.definition_hash).delete()
     if address.owner:
         others.filter(owner_key__startswith=address.owner.partition(":")[0] + ":").delete()
-
-
-def outdate(server: MCPServer) -> None:
-    """Make what is known of a server stale: it serves until it has been fetched again."""
-    CatalogueEntry.objects.filter(server=server).update(fetched_at=timezone.now() - timedelta(days=3650))
-    memory.forget(server.pk)

@@ -1,0 +1,192 @@
+"""Discoveries under way: one per address, in parallel, in the background, each with its connection from the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from accounts.actors import Actor
+from accounts.models import Role
+from chatui.errors import ChatUIError
+from chatui.rows import in_rows
+from mcpservers import connections, entries
+from mcpservers.discovery import discover
+from mcpservers.entries import Address, Entry
+from mcpservers.errors import NotReadyError
+from mcpservers.models import MCPServer
+from mcpservers.scope import Scope, scope_of
+from mcpservers.transports import AppPrincipal, ConnectionTarget, target_of
+
+logger = logging.getLogger(__name__)
+NEGATIVE_SECONDS = 10.0  # after a failed connect, so long nobody tries again (SPEC C6)
+
+
+def address_of(target: ConnectionTarget) -> Address:
+    """Where the target's tools are stored: by definition, and for a user's connection by that user and the values."""
+    key = target.key
+    if isinstance(key.principal, AppPrincipal):
+        return Address(key.server_id, key.definition_hash)
+    return Address(key.server_id, key.definition_hash, f"{key.principal.user_id.hex[:24]}:{key.fingerprint[:24]}")
+
+
+class Fetches:
+    """The discoveries of one event loop. Whoever needs one may wait for its task; it goes on without them."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Address, asyncio.Task[Entry]] = {}
+        self._failed: dict[Address, tuple[float, str]] = {}  # until when nobody tries again, and why
+        self._again: dict[Address, ConnectionTarget] = {}  # changed while it was being listed
+        self._changed: set[Address] = set()  # what is stored is known to be old
+
+    def start(self, target: ConnectionTarget) -> asyncio.Task[Entry]:
+        """The discovery for `target`, which may be under way already."""
+        address = address_of(target)
+        task = self._tasks.get(address)
+        if task is None:
+            # Its own context: whoever asked first may be gone before it ends.
+            task = asyncio.create_task(
+                self._fetch(target, address), name=f"catalogue-{target.slug}", context=contextvars.Context()
+            )
+            self._tasks[address] = task
+            task.add_done_callback(lambda done: self._done(address, done))
+        return task
+
+    def failure(self, address: Address) -> str:
+        """Why the last discovery failed, while it is not to be tried again; else empty."""
+        until, why = self._failed.get(address, (0.0, ""))
+        return why if time.monotonic() < until else ""
+
+    def has_changed(self, address: Address) -> bool:
+        """Whether the server has said that its list changed, and the new one is not here yet."""
+        return address in self._changed
+
+    def changed(self, target: ConnectionTarget) -> None:
+        """The server says that its list has changed: list it again, also if that is being done right now."""
+        address = address_of(target)
+        self._changed.add(address)
+        if address in self._tasks:
+            self._again[address] = target
+        else:
+            self.start(target)
+
+    def forgive(self, server_id: UUID) -> None:
+        """Let the server be tried again at once."""
+        for address in [address for address in self._failed if address.server_id == server_id]:
+            del self._failed[address]
+
+    async def _fetch(self, target: ConnectionTarget, address: Address) -> Entry:
+        while True:
+            self._again.pop(address, None)
+            revision = entries.new_revision()
+            async with connections.manager().borrow(target) as connection:
+                found = await discover(connection)
+            entry = await in_rows(entries.store, address, target.slug, found, revision)
+            if address not in self._again:
+                return entry
+
+    def _done(self, address: Address, task: asyncio.Task[Entry]) -> None:
+        self._tasks.pop(address, None)
+        self._again.pop(address, None)
+        self._changed.discard(address)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._failed.pop(address, None)
+            return
+        if not isinstance(error, ChatUIError):
+            logger.error("The tools of server %s could not be listed", address.server_id, exc_info=error)
+        self._failed[address] = (time.monotonic() + NEGATIVE_SECONDS, words_of(error))
+
+    async def aclose(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+
+def words_of(error: BaseException) -> str:
+    """What a person may be told of a failed discovery."""
+    return error.public_message if isinstance(error, ChatUIError) else "It failed for a reason of our own."
+
+
+# --- The discoveries of this loop ---------------------------------------------------------------------------------
+
+_fetches: dict[asyncio.AbstractEventLoop, Fetches] = {}
+
+
+def fetches() -> Fetches:
+    """The discoveries of the running loop, which also hear of `notifications/tools/list_changed` from now on."""
+    loop = asyncio.get_running_loop()
+    found = _fetches.get(loop)
+    if found is None:
+        for other in [other for other in _fetches if other.is_closed()]:
+            del _fetches[other]
+        found = _fetches[loop] = Fetches()
+    listeners = connections.manager().on_tools_changed
+    if _tools_changed not in listeners:
+        listeners.append(_tools_changed)
+    return found
+
+
+async def _tools_changed(target: ConnectionTarget) -> None:
+    fetches().changed(target)
+
+
+def forgive(server_id: UUID) -> None:
+    """Let a server be tried again at once, in every loop of this process."""
+    for found in list(_fetches.values()):
+        found.forgive(server_id)
+
+
+async def aclose() -> None:
+    """End every discovery under way: the process stops."""
+    found = _fetches.pop(asyncio.get_running_loop(), None)
+    if found is not None:
+        await found.aclose()
+
+
+# --- Ahead of need ------------------------------------------------------------------------------------------------
+
+
+def system_actor(server: MCPServer) -> Actor:
+    """For work on a server that nobody asked for: an actor of its organization who is no user."""
+    organization = server.organization
+    return Actor(UUID(int=0), organization.pk, Role.OWNER, organization_slug=organization.slug, present=False)
+
+
+def _unknown(server_ids: Sequence[UUID] | None) -> list[ConnectionTarget]:
+    """The organizations' own connections whose tools are not known, or not of late."""
+    servers = MCPServer.objects.as_system().filter(enabled=True, organization__is_active=True)
+    if server_ids is not None:
+        servers = servers.filter(pk__in=server_ids)
+    targets = []
+    for server in servers.select_related("organization"):
+        if scope_of(server.definition()).scope is Scope.APP:
+            try:
+                targets.append(target_of(server, system_actor(server), {}))
+            except NotReadyError:
+                continue
+    known = entries.find({address_of(target): target.slug for target in targets})
+    return [target for target in targets if (entry := known.get(address_of(target))) is None or entry.is_stale]
+
+
+async def fill(at_once: int = 4, *, server_ids: Sequence[UUID] | None = None) -> None:
+    """Fetch what is not known of the organizations' own servers (of these, if given), some at a time.
+
+    For the start of a process and for saved servers. A server that fails or hangs delays none but itself.
+    """
+    found = fetches()
+    slots = asyncio.Semaphore(at_once)
+
+    async def fetch(target: ConnectionTarget) -> None:
+        async with slots:
+            await asyncio.wait([found.start(target)])
+
+    targets = await in_rows(_unknown, server_ids)
+    await asyncio.gather(*(fetch(target) for target in targets))
