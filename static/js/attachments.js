@@ -4,7 +4,7 @@ import { failure } from "./api.js";
 import { count, size } from "./words.js";
 
 /** What the file field offers; the server decides by content. */
-export const ACCEPT = "image/png,image/jpeg,image/webp,image/gif,application/pdf,text/*,.md,.csv,.json,.yaml,.yml,.toml,"
+export const ACCEPT = "image/png,image/jpeg,image/webp,image/gif,text/*,.md,.csv,.json,.yaml,.yml,.toml,"
   + ".log,.py,.js,.ts,.java,.go,.rs,.c,.h,.cpp,.rb,.php,.sh,.sql,.xml,.html,.css";
 
 let made = 0;

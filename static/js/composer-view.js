@@ -121,5 +121,5 @@ export function DropZone() {
   document.getElementById("drop").hidden = !over;
   const { attachments, attachment_bytes } = chat.config.limits;
   return html`<div class="drop-words"><${Icon} name="attach" size=${32} /><strong>Drop files to attach them</strong>
-    <span>Text, PDF and images; at most ${count(attachments, "file")}, ${size(attachment_bytes)} each</span></div>`;
+    <span>Text and images; at most ${count(attachments, "file")}, ${size(attachment_bytes)} each</span></div>`;
 }

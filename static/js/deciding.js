@@ -1,6 +1,7 @@
 // Decisions about single calls: allow, deny, cancel.
 import { announce } from "./announce.js";
 import { load } from "./conversation.js";
+import { newId } from "./ids.js";
 
 const byRequest = new Map(); // request id → call id
 
@@ -8,7 +9,7 @@ const byRequest = new Map(); // request id → call id
 export function decide(chat, callId, decision, { note = "", args } = {}) {
   const { decisions } = chat.store.get();
   if (decisions[callId]?.state === "sending") return;
-  const requestId = crypto.randomUUID();
+  const requestId = newId();
   const frame = { type: "call.decide", request_id: requestId, call_id: callId, decision };
   if (note.trim()) frame.note = note.trim();
   if (args !== undefined) frame.arguments = args;
@@ -22,7 +23,7 @@ export function decide(chat, callId, decision, { note = "", args } = {}) {
 }
 
 export function cancelCall(chat, callId) {
-  const requestId = crypto.randomUUID();
+  const requestId = newId();
   if (!chat.socket.send({ type: "call.cancel", request_id: requestId, call_id: callId })) {
     chat.toast("There is no connection. The call goes on.");
     return;

@@ -2,8 +2,9 @@
 import { announce } from "./announce.js";
 import { setAddress } from "./conversation.js";
 import { failure } from "./errors.js";
+import { newId } from "./ids.js";
 import { agentOf, isBusy, lastAnswer } from "./state.js";
-import { createTurn } from "./turn.js";
+import { createTurn, isOpen } from "./turn.js";
 
 const BUSY = "The answer is still being written. Your text stays here; send it when the answer is done.";
 
@@ -25,7 +26,7 @@ export function send(chat, { text, attachments = [], parentId }) {
   const content = attachments.map(({ id }) => ({ type: "attachment", id }));
   if (text.trim()) content.push({ type: "text", text });
   const frame = {
-    type: "turn.start", request_id: crypto.randomUUID(), content, timezone: timezone(),
+    type: "turn.start", request_id: newId(), content, timezone: timezone(),
     ...(state.conversation ? { conversation_id: state.conversation.id } : { agent: agent.slug }),
     ...(state.conversation && parent ? { parent_id: parent } : {}),
     ...toolChoice(state.tools, agent),
@@ -57,7 +58,7 @@ function again(chat, message, fields) {
     refuse(chat, "Wait until the answer is done.");
     return;
   }
-  const frame = { ...fields, request_id: crypto.randomUUID(), message_id: message.id, timezone: timezone() };
+  const frame = { ...fields, request_id: newId(), message_id: message.id, timezone: timezone() };
   request(chat, frame, { text: "", attachments: [], parentId: message.parent_id, messageId: message.id, parts: [] });
 }
 
@@ -105,12 +106,17 @@ export function started(chat, frame) {
       created_at: new Date(pending.at).toISOString(), local: pending.requestId,
     };
   }
+  const before = messages[frame.message_id];
   const message = {
-    ...(messages[frame.message_id] || { parts: [], usage: null, error: null, created_at: now }),
+    ...(before || { parts: [], usage: null, error: null, created_at: now }),
     id: frame.message_id, parent_id: frame.user_message_id, role: "assistant", status: "running", turn_id: frame.turn_id,
     model: frame.model,
   };
-  messages[frame.message_id] = message;
+  // After a lost connection the answer may have been fetched already, with some of its frames in it or all of them.
+  const known = before?.turn_id === frame.turn_id;
+  const over = known && !isOpen(before.status);
+  const turn = state.turn?.id === frame.turn_id ? state.turn : createTurn(frame.turn_id, known ? before.seq : 0, message);
+  messages[frame.message_id] = over ? before : message;
   const id = frame.conversation_id;
   const conversation = state.conversation || {
     id, title: titleOf(pending.parts), title_source: "question", agent: agentOf(state), pinned: false, archived: false,
@@ -118,7 +124,7 @@ export function started(chat, frame) {
   };
   chat.store.set({
     messages, leaf: frame.message_id, conversation, view: "ready", pending: null,
-    turn: createTurn(frame.turn_id, frame.seq - 1, message), running: { ...state.running, [id]: "running" },
+    turn: over ? null : turn, running: { ...state.running, [id]: over ? undefined : "running" },
   });
   if (!state.conversation) {
     setAddress(chat, id, { replace: true });

@@ -1,4 +1,4 @@
-// Keys for the whole page. All have a modifier, none is one of the browser's own.
+// Keys for the whole page. All have a modifier; reload, find and print stay the browser's.
 import { newChat } from "./conversation.js";
 import { openDialog } from "./dialog.js";
 import { html } from "./html.js";
