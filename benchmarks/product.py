@@ -18,7 +18,7 @@ import yaml
 
 from benchmarks import mcp_echo, processes
 from benchmarks.processes import OTHER_CORE, SERVER_CORE, Usage
-from tests.site import Site, free_port
+from tests.whole.site import Site, free_port
 
 ORGANIZATION = "bench"
 PACED_TOKENS, PACED_RATE = 400, 50

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
+import threading
 from importlib import import_module
 from typing import Any
 
@@ -39,7 +41,8 @@ async def aclose() -> None:
     """Lose nothing: drain turns, end the rest as interrupted, close MCP connections, then the sockets (SPEC X4)."""
     await supervisor.current().aclose()
     for task in _background:
-        task.cancel()
+        if task.get_name() == "warm-up":
+            task.cancel()
     await catalogue.aclose()
     try:
         await connections.manager().aclose(settings.MCP["CLOSE_SECONDS"])
@@ -65,6 +68,7 @@ class Lifespan:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await begin()
+                drain_before_exit()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await aclose()
@@ -72,26 +76,69 @@ class Lifespan:
                 return
 
 
+def drain_before_exit() -> None:
+    """Uvicorn closes every socket before it tells the application to stop: catch the signal first, then pass it on.
+
+    A second signal goes straight to the server.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        return
+    loop = asyncio.get_running_loop()
+
+    async def drain() -> None:
+        try:
+            await aclose()
+        finally:
+            before(signal.SIGTERM, None)
+
+    def caught() -> None:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
+        task = loop.create_task(drain(), name="drain")
+        _background.add(task)
+        task.add_done_callback(_background.discard)
+        task.add_done_callback(_log_failure)
+
+    loop.add_signal_handler(signal.SIGTERM, caught)
+
+
 def hook_daphne() -> None:
-    """Daphne has no lifespan and drops tasks on SIGTERM: a trigger of its reactor awaits `aclose()` first."""
+    """Daphne has no lifespan, and on SIGTERM it first cancels every application: have it await `aclose()` before."""
     if "daphne.server" not in sys.modules or "twisted.internet.reactor" not in sys.modules:
         return
+    from daphne.server import Server
+    from daphne.ws_protocol import WebSocketProtocol
     from twisted.internet import reactor as installed
     from twisted.internet.defer import Deferred
 
     reactor: Any = installed  # twisted types a module; at run time it is the reactor that Daphne installed
+    cancel_applications = Server.kill_all_applications
 
     def start() -> None:
         task = asyncio.get_event_loop().create_task(begin(), name="begin")
         task.add_done_callback(_log_failure)
 
-    def stop() -> Any:
-        return Deferred.fromFuture(asyncio.ensure_future(aclose()))
+    def stop(server: Any) -> Any:
+        task = asyncio.ensure_future(aclose())
+        task.add_done_callback(_log_failure)
+        return Deferred.fromFuture(task).addBoth(lambda _: cancel_applications(server))
 
+    def server_close(protocol: Any, code: int | None = None) -> None:
+        # Autobahn lets applications send 1000 and 3000 to 4999 only; 1012 is what tells a client to come back.
+        if code == consumers.RESTART:
+            protocol.sendCloseFrame(code=code, isReply=False)
+        else:
+            close(protocol, code)
+
+    close = WebSocketProtocol.serverClose
+    WebSocketProtocol.serverClose = server_close
+
+    # A trigger of our own would run beside Daphne's, too late for the sockets: it takes the place of Daphne's.
+    Server.kill_all_applications = stop
     reactor.callWhenRunning(start)
-    reactor.addSystemEventTrigger("before", "shutdown", stop)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("The start of this process failed", exc_info=error)
+        logger.error("A step of starting or stopping this process failed", exc_info=error)

@@ -42,6 +42,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self._follows: dict[UUID, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._connected = True
+        self.gone = asyncio.Event()
         offered = self.scope.get("subprotocols") or []
         ours = f"chatui.{wire.PROTOCOL}"
         await self.accept(subprotocol=ours if ours in offered else None)
@@ -62,6 +63,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
     async def disconnect(self, code: int) -> None:
         self._connected = False
         open_sockets().discard(self)
+        if hasattr(self, "gone"):
+            self.gone.set()
         tasks = [task for task in (*getattr(self, "_follows", {}).values(), getattr(self, "_watch", None)) if task]
         for task in tasks:
             task.cancel()
@@ -232,6 +235,12 @@ def open_sockets() -> set[ChatConsumer]:
 
 
 async def close_sockets() -> None:
-    """Close every open socket with 1012: clients come back with jitter."""
-    for socket in list(open_sockets()):
+    """Close every open socket with 1012 (clients come back with jitter) and give the frames a second to leave."""
+    sockets = list(open_sockets())
+    for socket in sockets:
         await socket.close(code=RESTART)
+    gone = [asyncio.ensure_future(socket.gone.wait()) for socket in sockets]
+    if gone:
+        _, late = await asyncio.wait(gone, timeout=1)
+        for waiting in late:
+            waiting.cancel()

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 60.0
 
 
@@ -82,6 +83,17 @@ class Site:
         """A fresh API key."""
         options = ["--scope", ",".join(scopes)] if scopes else []
         return self.manage("createapikey", user, "--org", organization, "--name", "tests", *options).stdout.split()[-1]
+
+    def until_stored(self, text: str) -> None:
+        """Wait until an answer that contains `text` is in this site's SQLite database."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.closing(sqlite3.connect(self.directory / "chatui.sqlite3", timeout=20)) as database:
+                if database.execute(
+                    "SELECT 1 FROM conversations_message WHERE role = 'assistant' AND parts LIKE ?", (f"%{text}%",)
+                ).fetchone():
+                    return
+        raise AssertionError(f"{text!r} was not stored")
 
     # --- The server ---
 
