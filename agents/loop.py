@@ -201,7 +201,6 @@ class _Loop:
 
     async def go_on(self, open_round: OpenRound) -> AsyncGenerator[LoopEvent, None]:
         """Go on with a stored round."""
-        self.shown = True
         self.failures = FailureCount(open_round.failures)
         self.rounds = max(self.rounds, open_round.number)
         round = self.new_round()
@@ -321,7 +320,6 @@ class _Loop:
 
     async def run_calls(self) -> AsyncGenerator[LoopEvent, None]:
         """Run what the completion asks for."""
-        self.shown = True
         self.rounds += 1
         prepared = await self.prepare(self.completion.requests)
         self.calls += len(prepared)

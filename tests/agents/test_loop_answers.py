@@ -427,12 +427,13 @@ async def test_a_resumed_turn_repeats_no_notice():
     assert notices(events) == []
 
 
-async def test_the_next_round_of_a_resumed_turn_has_the_next_number():
+@pytest.mark.parametrize("spent", [Spent(3, 3), Spent()])
+async def test_the_next_round_of_a_resumed_turn_has_the_next_number(spent):
     model = ScriptedModel([call("clock")], ["ok"])
     toolbox = ScriptedToolbox({"send": "sent", "clock": "noon"})
     options = resume(stored("allowed"))
     options["open_round"] = replace(options["open_round"], number=3)
-    options["spent"] = Spent(3, 3)
+    options["spent"] = spent
     events = await collect(model, toolbox, **options)
     assert [completed.round for completed in of(RoundCompleted, events)] == [4]
     assert end(events).spent.rounds == 4

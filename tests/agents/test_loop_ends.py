@@ -239,10 +239,10 @@ async def test_a_call_that_was_not_offered_is_not_run(options):
 
 
 async def test_results_that_outgrow_the_context_are_cut_oldest_first_with_one_notice():
-    outputs = {f"t{number}": str(number) * 40_000 for number in range(3)}
-    model = ScriptedModel(*[[call(name)] for name in outputs], ["done"], context=28_000)
+    outputs = {f"t{number}": str(number) * 40_000 for number in range(4)}
+    model = ScriptedModel(*[[call(name)] for name in outputs], ["done"], context=29_000)
     events = await collect(model, ScriptedToolbox(outputs))
-    assert [len(text) for text in told(model)] == [8_000, 40_000, 40_000]
+    assert [len(text) for text in told(model)] == [8_000, 8_000, 40_000, 40_000]
     assert notices(events) == ["context_shortened"]
     assert end(events).outcome is Outcome.COMPLETED
 
