@@ -56,7 +56,6 @@ def load(turn_id: UUID) -> TurnPlan:
     path = path_to(turn.message_id)
     assistants = [message for message in path if message.role == Message.Role.ASSISTANT]
     calls = calls_for(assistants)
-    calls = calls_for(assistants)
     return TurnPlan(
         turn=turn,
         actor=replace(actor, present=turn.present),

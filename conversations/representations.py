@@ -76,11 +76,16 @@ def call_json(call: ToolCall, *, whole: bool = False) -> dict[str, Any]:
     }
 
 
+def has_calls(message: Message) -> bool:
+    """Whether the message shows calls; a round's rows and its parts are stored together."""
+    return any(part["type"] == "call" for part in message.parts)
+
+
 def calls_for(messages: Iterable[Message]) -> dict[UUID, list[ToolCall]]:
-    """The calls of `messages`, each with what `call_json` needs: four queries, however many messages."""
+    """The calls of `messages`, each with what `call_json` needs: three queries at most, none without calls."""
     found: dict[UUID, list[ToolCall]] = defaultdict(list)
     calls = (
-        ToolCall.objects.filter(message__in=[message.pk for message in messages])
+        ToolCall.objects.filter(message__in=[message.pk for message in messages if has_calls(message)])
         .select_related("decided_by")
         .prefetch_related("artifacts", Prefetch("questions", Question.objects.as_system().order_by("created_at")))
     )
@@ -162,13 +167,22 @@ def one_message_json(message: Message) -> dict[str, Any]:
         conversation=message.conversation_id, parent=message.parent_id, role=message.role
     ).order_by("created_at")
     turn_id = Turn.objects.filter(message=message).order_by("-created_at").values_list("pk", flat=True).first()
-    return message_json(
-        message,
-        calls=calls_for([message]).get(message.pk, ()),
-        attachments=attachments_for([message]),
-        siblings=list(siblings.values_list("pk", flat=True)),
-        turn_id=turn_id,
-    )
+    return _json_of(message, list(siblings.values_list("pk", flat=True)), turn_id)
+
+
+def answer_json(turn: Turn) -> dict[str, Any]:
+    """The message that `turn`, the last of it, has just written; `turn.message` is as it was stored."""
+    message = turn.message
+    if turn.kind != Turn.Kind.START:
+        return one_message_json(message)
+    # A new question has one answer until its turn has ended, so there is nothing to look for.
+    return _json_of(message, [message.pk], turn.pk)
+
+
+def _json_of(message: Message, siblings: Sequence[UUID], turn_id: UUID | None) -> dict[str, Any]:
+    calls = calls_for([message]).get(message.pk, ())
+    attachments = attachments_for([message])
+    return message_json(message, calls=calls, attachments=attachments, siblings=siblings, turn_id=turn_id)
 
 
 def conversation_json(conversation: Conversation, turn: Turn | None = None) -> dict[str, Any]:

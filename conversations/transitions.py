@@ -14,7 +14,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
-from conversations.representations import one_message_json
+from conversations.representations import answer_json, has_calls
 
 Part = dict[str, Any]
 
@@ -112,10 +112,12 @@ def end(
     error: Mapping[str, Any] | None = None,
     leaving: Message.Status = Message.Status.RUNNING,
     process: str | None = None,
+    turn: Turn | None = None,
 ) -> Ended | None:
     """Leave `leaving` for `outcome`, once: None if another hand was first. Open calls and questions are closed.
 
-    Without `progress` (a stopper, the reaper) what was checkpointed stays.
+    Without `progress` (a stopper, the reaper) what was checkpointed stays. `turn` is the row with its message, where
+    the caller has loaded it and nobody else writes the message.
     """
     with transaction.atomic():
         owned = Q(pk=turn_id, status=leaving) & (Q(process=process) if process is not None else Q())
@@ -130,19 +132,22 @@ def end(
             fields["last_seq"] = F("last_seq") + 1
         if not Turn.objects.filter(owned).update(**fields):
             return None
-        _close_calls(turn_id, outcome)
-        message = Message.objects.select_related("conversation").get(turns=turn_id)
+        if turn is None:
+            turn = Turn.objects.select_related("message").get(pk=turn_id)
+        message = turn.message
         message.status, message.error = outcome, dict(error) if error else None
         if progress is not None:
             message.parts, message.seq = list(progress.parts), progress.seq
             message.usage = dict(progress.usage) or None
             message.model = progress.model[:200] or message.model
+        if progress is None or has_calls(message):
+            _close_calls(turn_id, outcome)
         message.search_text = "\n".join(
             part["text"] for part in message.parts if part["type"] == "text" and part.get("kind") != "trailing"
         )
         message.save(update_fields=["status", "error", "parts", "seq", "usage", "model", "search_text"])
         Conversation.objects.as_system().filter(pk=message.conversation_id).update(active_at=timezone.now())
-        return Ended(outcome.value, one_message_json(message), dict(error) if error else None)
+        return Ended(outcome.value, answer_json(turn), dict(error) if error else None)
 
 
 def _close_calls(turn_id: UUID, outcome: Message.Status) -> None:
