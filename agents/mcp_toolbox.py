@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +29,7 @@ from mcpservers import calls, catalogue
 from mcpservers.approvals import Do, Rule, RuleVerdict, claims
 from mcpservers.catalogue import Offer, OfferedTool, WantedServer
 from mcpservers.models import MCPServer
-from mcpservers.schemas import restore_arguments
+from mcpservers.schemas import DIALECTS, restore_arguments
 
 NAMES_SHOWN = 40
 
@@ -53,6 +54,7 @@ class MCPToolbox:
     turn_id: UUID | None = None
     images: bool = False
     present: bool = True
+    dialect: str = "openai"
     _tools: dict[str, OfferedTool] = field(default_factory=dict)
     _withheld: dict[str, OfferedTool] = field(default_factory=dict)
 
@@ -75,8 +77,10 @@ class MCPToolbox:
         return {name: [str(tool.server_id), tool.name] for name, tool in self._tools.items()}
 
     def specs(self) -> Sequence[ToolSpec]:
+        limit = DIALECTS[self.dialect].max_description
         return [
-            ToolSpec(tool.exposed_name, _description(tool), tool.definition.parameters) for tool in self.offer.tools
+            ToolSpec(tool.exposed_name, _description(tool, limit), tool.definition.parameters)
+            for tool in self.offer.tools
         ]
 
     async def prepare(self, request: ToolRequest) -> PreparedCall:
@@ -107,7 +111,9 @@ class MCPToolbox:
         return self._prepared(request, tool, decision, decided.reason, None, arguments)
 
     async def call(self, call: PreparedCall, progress: ProgressCallback) -> ToolResult:
-        tool = self._tools[call.request.name]
+        tool = self._tools.get(call.request.name)
+        if tool is None:  # allowed in an earlier part of the turn, and withheld since
+            return self._unknown(call.request.name)
         definition = tool.definition
         outcome = await calls.call_tool(
             self.actor,
@@ -157,7 +163,9 @@ class MCPToolbox:
         )
 
     def _unknown(self, name: str) -> ToolResult:
-        names = list(self._tools)
+        alike = get_close_matches(name[:100], self._tools, n=5, cutoff=0.5)
+        alike += [exposed for exposed, tool in self._tools.items() if tool.name == name]  # without the server before it
+        names = list(dict.fromkeys([*alike, *self._tools]))
         shown = ", ".join(names[:NAMES_SHOWN]) + (" …" if len(names) > NAMES_SHOWN else "")
         usable = f"The tools that you may use are: {shown}." if names else "There are no tools; answer without them."
         return _error(f"There is no tool “{name[:100]}”. {usable}")
@@ -167,10 +175,10 @@ def _error(text: str) -> ToolResult:
     return ToolResult(ToolStatus.ERROR, text, ({"type": "text", "text": text},))
 
 
-def _description(tool: OfferedTool) -> str:
+def _description(tool: OfferedTool, limit: int | None) -> str:
     """What the model reads: the server's own words, attributed, since the server may say anything (SPEC R4)."""
-    words = tool.description or tool.title or tool.name
-    return f"[{tool.server_title}] {words}"
+    words = f"[{tool.server_title}] {tool.description or tool.title or tool.name}"
+    return words if limit is None or len(words) <= limit else words[: limit - 1] + "…"
 
 
 def _decide(agent_id: UUID | None, tool: OfferedTool) -> RuleVerdict:
@@ -221,4 +229,4 @@ async def open_toolbox(
     if servers is None or servers:
         needs = await in_rows(_needs, actor, agent_id, servers)
     offer = await catalogue.offered_to(actor, needs.wanted, dialect=dialect, agent_rules=needs.rules)
-    return MCPToolbox(actor, offer, agent_id, turn_id, images, present)
+    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect)

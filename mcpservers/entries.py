@@ -96,7 +96,8 @@ def _definition(slug: str, tool: Mapping[str, Any], dialect: str) -> Definition:
     definition = Definition(
         exposed_name=exposed_name(slug, tool["name"]),
         name=tool["name"],
-        title=_words(tool.get("title") or hints.get("title"), 200),
+        # A name with hidden characters is shown by its title, so it gets one.
+        title=_words(tool.get("title") or hints.get("title"), 200) or _changed(tool["name"]),
         description=_words(tool.get("description"), DESCRIPTION_LIMIT),
         parameters={},
         input_schema=schema if isinstance(schema, dict) else {},
@@ -116,6 +117,11 @@ def _definition(slug: str, tool: Mapping[str, Any], dialect: str) -> Definition:
         absent=repaired.absent,
         notes=repaired.notes,
     )
+
+
+def _changed(name: str) -> str:
+    shown = visible(name)
+    return "" if shown == name else shown
 
 
 def _words(text: object, limit: int) -> str:
@@ -170,6 +176,10 @@ class _Memory:
         with self._lock:
             for address in [address for address in self._entries if address.server_id == server_id]:
                 del self._entries[address]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
 
 
 memory = _Memory()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -32,7 +32,8 @@ class SchemaDialect:
     each property is required and an optional one may be null. `string_enums`: only strings are listed in an enum.
     `lone_any_of`: nothing may stand beside `anyOf`. `lookaround`: patterns
     may look around and refer back. `max_length`: a
-    higher bound on lengths is left out, for grammars that write repetitions out.
+    higher bound on lengths is left out, for grammars that write repetitions out. `max_description`: the most
+    characters of a tool's description.
     """
 
     keywords: frozenset[str]
@@ -44,12 +45,13 @@ class SchemaDialect:
     lone_any_of: bool = False
     lookaround: bool = True
     max_length: int | None = None
+    max_description: int | None = None
 
 
 _PLAIN = SchemaDialect(frozenset(_JSON_SCHEMA))
 
 DIALECTS = {
-    "openai": _PLAIN,
+    "openai": replace(_PLAIN, max_description=1024),
     # https://platform.openai.com/docs/guides/structured-outputs: supported properties and limits
     "openai-strict": SchemaDialect(
         frozenset(_EXACT_BOUNDS | {"format", "pattern"}),
@@ -58,6 +60,7 @@ DIALECTS = {
         typed=True,
         all_required=True,
         lookaround=False,
+        max_description=1024,
     ),
     # https://ai.google.dev/api/caching#Schema: a subset of OpenAPI 3.0's schema object
     "gemini": SchemaDialect(
