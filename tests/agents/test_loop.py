@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from contextlib import aclosing
 
 import pytest
@@ -417,6 +419,14 @@ async def test_the_loop_does_not_change_the_messages_that_it_was_given():
     messages = list(HI)
     await collect(ScriptedModel([call("clock")], ["noon"]), ScriptedToolbox({"clock": "1"}), messages=messages)
     assert messages == HI
+
+
+def test_the_loop_is_pure_it_loads_neither_django_nor_channels_nor_mcp():
+    loaded = (
+        "import sys, agents.loop, agents.prompts; print([n for n in ('django', 'channels', 'mcp') if n in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 async def test_a_completion_that_names_its_own_refusal_is_kept_whole():
