@@ -85,10 +85,21 @@ class GroupAdmin(TenantAdmin):
     list_filter = (("organization", TenantFilter),)
     search_fields = ("slug", "name")
     form = GroupForm
+    readonly_fields = ("member_names",)
     fieldsets = ((None, {"fields": ("organization", "slug", "name", "members")}),)
+    add_fieldsets = ((None, {"fields": ("organization", "slug", "name")}),)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None or self.has_change_permission(request, obj):
+            return super().get_fieldsets(request, obj)
+        return [(None, {"fields": ("organization", "slug", "name", "member_names")})]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("memberships")
+
+    @admin.display(description=_("Members"))
+    def member_names(self, obj: Group) -> str:
+        return ", ".join(obj.memberships.order_by("user__username").values_list("user__username", flat=True)) or "–"
 
     @admin.display(description=_("Members"))
     def size(self, obj: Group) -> int:
@@ -105,6 +116,7 @@ class UserAdmin(TenantAdmin):
     organization_path = "memberships__organization"
     list_display = ("username", "email", "first_name", "last_name", "is_active", "last_login")
     search_fields = ("username", "email", "first_name", "last_name")
+    ordering = ("username",)
     form = UserForm
     readonly_fields = ("last_login", "date_joined")
     fieldsets = (

@@ -83,13 +83,10 @@ class GroupForm(TenantForm):
         memberships = Membership.objects.active().select_related("user").order_by("user__username")
         field = self.fields["members"]
         assert isinstance(field, forms.ModelMultipleChoiceField)
-        if self.instance.organization_id:
-            field.queryset = memberships.filter(organization=self.instance.organization_id)
-            field.initial = self.instance.memberships.all()
-            field.label_from_instance = _username  # type: ignore[method-assign,assignment]  # as Django documents it
-        else:
-            # Whose members can be chosen is known once the organization is.
-            del self.fields["members"]
+        # Whose members can be chosen is known once the organization is: not in the form for a new group.
+        field.queryset = memberships.filter(organization=self.instance.organization_id)
+        field.initial = self.instance.memberships.all() if self.instance.organization_id else ()
+        field.label_from_instance = _username  # type: ignore[method-assign,assignment]  # as Django documents it
 
     def _save_m2m(self) -> None:
         super()._save_m2m()  # type: ignore[misc]  # of Django's ModelForm
