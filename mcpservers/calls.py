@@ -15,8 +15,10 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models import Q, Subquery
 
-from accounts.actors import Actor, find_actor
+from accounts.actors import Actor
+from accounts.models import Membership, Role
 from accounts.policy import Action, allows, granted
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
@@ -30,7 +32,7 @@ from mcpservers.errors import (
     RequestTimeoutError,
     ServerUnavailableError,
 )
-from mcpservers.models import MCPServer, Transport, UserVariables
+from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.outcomes import ArtifactData, Status, ToolOutcome
 from mcpservers.transports import ConnectionTarget, target_of
 
@@ -65,33 +67,69 @@ class ToolCall:
 def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = ()) -> Authorization:
     """Whether `actor` may call `tool` now: membership, role, server, grants and rules, from fresh rows.
 
-    Five queries at most, constant. `allow_globs`, if any, are the only tools that the agent offers of this server.
+    Two queries when it may, three when not. `allow_globs`, if any, are the only tools that the agent offers of this
+    server.
     """
-    now = find_actor(actor.user_id, actor.organization_id)
+    now = _as_the_rows_say(actor)
     if now is None:
         return Authorization(False, "You are no longer a member of this organization.")
-    now = replace(now, scopes=actor.scopes, present=actor.present)
     verdict = allows(now, Action.CALL_TOOL)
     if not verdict:
         return Authorization(False, verdict.reason)
-    server = MCPServer.objects.visible_to(now).filter(pk=server_id).prefetch_related("grants").first()
+    grants = _grants(now, server_id)
+    server = grants[0].server if grants else MCPServer.objects.visible_to(now).filter(pk=server_id).first()
     if server is None:
         return Authorization(False, "There is no such server.")
-    reason = _refusal(now, server, tool, allow_globs)
+    reason = _refusal(now, server, grants, tool, allow_globs)
     if reason:
         return Authorization(False, reason, server)
-    variables: Mapping[str, str] = {}
-    if server.variables:
-        own = UserVariables.objects.filter(server=server, user_id=now.user_id).first()
-        variables = own.values if own is not None else {}
-    return Authorization(True, "", server, now, variables)
+    return Authorization(True, "", server, now, grants[0].own_values or {})
 
 
-def _refusal(actor: Actor, server: MCPServer, tool: str, allow_globs: Sequence[str]) -> str:
+def _as_the_rows_say(actor: Actor) -> Actor | None:
+    """The actor with role, groups and names as they are now, in one query; None if no longer a member."""
+    rows = list(
+        Membership.objects.active()
+        .filter(user_id=actor.user_id, organization_id=actor.organization_id)
+        .values_list(
+            "role",
+            "groups",
+            "user__username",
+            "user__email",
+            "user__first_name",
+            "user__last_name",
+            "organization__slug",
+        )
+    )
+    if not rows:
+        return None
+    role, _, username, email, first, last, slug = rows[0]
+    return replace(
+        actor,
+        role=Role(role),
+        groups=frozenset(row[1] for row in rows if row[1] is not None),
+        username=username,
+        email=email,
+        name=f"{first} {last}".strip(),
+        organization_slug=slug,
+    )
+
+
+def _grants(actor: Actor, server_id: UUID) -> list[Any]:
+    """The grants of a server, each with the server loaded and `own_values`, the actor's own variables or None."""
+    own = UserVariables.objects.filter(server_id=server_id, user_id=actor.user_id).values("values")[:1]
+    return list(
+        ServerGrant.objects.filter(server_id=server_id, server__organization_id=actor.organization_id)
+        .filter(Q(whole_organization=True) | Q(user_id=actor.user_id) | Q(group_id__in=actor.groups))
+        .select_related("server")
+        .annotate(own_values=Subquery(own))
+    )
+
+
+def _refusal(actor: Actor, server: MCPServer, grants: Sequence[Any], tool: str, allow_globs: Sequence[str]) -> str:
     if not server.enabled:
         return f"“{server.title}” is switched off."
-    grants = [grant for grant in server.grants.all() if not grant.tool or approvals.matches(grant.tool, tool)]
-    verdict = granted(actor, grants)
+    verdict = granted(actor, [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)])
     if not verdict:
         return verdict.reason
     if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):
