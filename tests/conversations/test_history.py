@@ -201,6 +201,14 @@ def test_every_stored_call_is_answered_once_however_its_turn_ended(status, call_
     assert messages[2].text
 
 
+def test_only_the_last_answer_can_be_open():
+    path = Path().user("go").assistant(row(status=CallStatus.PENDING), status=Status.RUNNING).user("n").assistant()
+    path.messages[-1].status = Status.RUNNING
+    history = path.told()
+    assert history.open_round is None
+    assert not faults(history.messages)
+
+
 @pytest.mark.parametrize(
     ("call_status", "words"),
     [(CallStatus.RUNNING, "may have taken effect"), (CallStatus.WAITING, "not run"), (CallStatus.PENDING, "not run")],
