@@ -262,6 +262,7 @@ SOCKET = {
     "RECHECK_SECONDS": env.float("SOCKET_RECHECK_SECONDS", default=30.0),
 }
 ATTACHMENT_MAX_BYTES: int = env.int("ATTACHMENT_MAX_BYTES", default=10 * 2**20)
+HTTP_BODY_MAX_BYTES = max(DATA_UPLOAD_MAX_MEMORY_SIZE, ATTACHMENT_MAX_BYTES) + 64 * 1024  # refused unread above it
 
 # --- Model endpoints ----------------------------------------------------------------------------------------------
 

@@ -6,16 +6,21 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import uvicorn
 from django.core.asgi import get_asgi_application
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[str]:
-    """The base address of a server that shares this test's event loop, database and supervisor."""
+async def served(application: Any = None) -> AsyncIterator[str]:
+    """The base address of a server that shares this test's event loop, database and supervisor.
+
+    It serves our HTTP application if no other is given.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(get_asgi_application(), lifespan="off", ws="none", log_level="warning", access_log=False)
+    application = application or get_asgi_application()
+    config = uvicorn.Config(application, lifespan="off", ws="none", log_level="warning", access_log=False)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="uvicorn")
     try:
