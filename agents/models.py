@@ -105,7 +105,7 @@ class Agent(TenantModel):
     slug = models.CharField(max_length=64, validators=[slug_validator])
     name = models.CharField(max_length=120)
     description = models.TextField(blank=True)
-    model = models.ForeignKey(ModelProfile, on_delete=models.PROTECT, related_name="agents")
+    model = models.ForeignKey(ModelProfile, on_delete=models.RESTRICT, related_name="agents")
     instructions = models.TextField(blank=True)
     starters = models.JSONField(default=list, blank=True)  # [question]
     max_rounds = models.PositiveSmallIntegerField(
