@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from accounts.actors import Actor
 from accounts.doors import Door
 from chatui.rows import in_rows
-from conversations import commands, hints, supervisor, turns
+from conversations import commands, hints, plans, supervisor, turns
 from conversations.models import Conversation, Turn
+from conversations.plans import TurnPlan
 from conversations.turns import Begun, NewTurn
+
+logger = logging.getLogger(__name__)
 
 
 async def begin(door: Door, new: NewTurn, *, present: bool = True) -> Begun:
@@ -18,11 +22,12 @@ async def begin(door: Door, new: NewTurn, *, present: bool = True) -> Begun:
     With `present` False nobody can be asked, whatever the door says. Raises `DrainingError` and what
     `turns.begin_turn` raises. Hidden conversations are announced to nobody.
     """
-    supervisor.current().require_open()
-    begun = await in_rows(door.run, turns.begin_turn if present else _begin_unattended, new)
+    house = supervisor.current()
+    house.require_open()
+    begun, plan = await in_rows(door.run, _begun, replace(new, process=house.process), present)
     if begun.repeated:
         return begun
-    supervisor.current().start(begun.turn_id, started=commands.started_frame(begun))
+    house.start(begun.turn_id, started=commands.started_frame(begun), plan=plan)
     conversation = begun.conversation
     if conversation.kind != Conversation.Kind.API:
         await hints.tell_user(conversation.owner_id, commands.conversation_updated(conversation))
@@ -31,5 +36,13 @@ async def begin(door: Door, new: NewTurn, *, present: bool = True) -> Begun:
     return begun
 
 
-def _begin_unattended(actor: Actor, new: NewTurn) -> Begun:
-    return turns.begin_turn(replace(actor, present=False), new)
+def _begun(actor: Actor, new: NewTurn, present: bool) -> tuple[Begun, TurnPlan | None]:
+    """The turn, and its plan while its rows are at hand."""
+    begun = turns.begin_turn(actor if present else replace(actor, present=False), new)
+    plan = None
+    if begun.turn is not None:
+        try:
+            plan = plans.of_new(begun.turn, actor)
+        except Exception:  # the boundary: the turn has begun, and its task must run to say what is wrong
+            logger.exception("Turn %s could not be planned yet", begun.turn_id)
+    return begun, plan

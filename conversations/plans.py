@@ -35,6 +35,29 @@ class TurnPlan:
     attachments: Mapping[str, AttachedFile]
 
 
+def of_new(turn: Turn, actor: Actor) -> TurnPlan | None:
+    """The plan of a turn that `actor` has begun in this very unit of work, from the rows that it holds already.
+
+    None where more is needed than messages, or something is wrong: the turn's task then loads it, and says so.
+    """
+    agent = turn.agent
+    if agent is None or not agent.model.endpoint.enabled or turn.kind == Turn.Kind.CONTINUE:
+        return None
+    first = turn.user_message.parent_id is None
+    path = [turn.user_message, turn.message] if first else path_to(turn.message_id)
+    if any(part["type"] == "attachment" for message in path for part in message.parts):
+        return None
+    return TurnPlan(
+        turn=turn,
+        actor=replace(actor, present=turn.present, scopes=None),
+        agent=agent,
+        model=_with_parameters(settings_of(agent.model, agent), turn.options.get("parameters") or {}),
+        path=path,
+        calls=calls_for(path),
+        attachments={},
+    )
+
+
 def load(turn_id: UUID) -> TurnPlan:
     """The plan of a turn, from fresh rows; a constant number of queries. Raises `NotFoundError` in plain words."""
     turn = (

@@ -11,22 +11,20 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.utils import timezone
 
 from agents import events
-from agents.context import reserved_tokens
-from agents.loop import CallCancelled, Decided, Limits, Spent, run_loop
+from agents.loop import CallCancelled, Decided, Spent, run_loop
 from agents.mcp_toolbox import MCPToolbox, open_toolbox
-from agents.parts import ModelMessage, PreparedCall, TextContent, TokenUsage
-from agents.prompts import system_prompt
+from agents.parts import PreparedCall, TokenUsage
 from agents.providers.openai_chat import OpenAIChatModel
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from conversations import hints, history, plans, rounds, transitions, wire
+from conversations import hints, plans, rounds, transitions, wire
+from conversations.briefing import briefing, limits
 from conversations.coalescing import Coalescer
 from conversations.drafts import Draft
 from conversations.feed import TurnFeed
-from conversations.models import Message, Question, Turn
+from conversations.models import Message, Question
 from conversations.plans import TurnPlan
 from conversations.transitions import Progress
 
@@ -44,8 +42,17 @@ class TurnTask:
     at round boundaries and at least every `CHECKPOINT_SECONDS`, never per token. The end is one shielded step.
     """
 
-    def __init__(self, turn_id: UUID, process: str, feed: TurnFeed, *, started: wire.TurnStarted | None = None) -> None:
+    def __init__(
+        self,
+        turn_id: UUID,
+        process: str,
+        feed: TurnFeed,
+        *,
+        started: wire.TurnStarted | None = None,
+        plan: TurnPlan | None = None,
+    ) -> None:
         self.turn_id, self._process, self._feed, self._started = turn_id, process, feed, started
+        self._ready = plan  # of a turn that was claimed and planned when it was begun
         self.decisions: asyncio.Queue[Decided | CallCancelled] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self._out = Coalescer(turn_id, feed, settings.TURN["COALESCE_SECONDS"])
@@ -109,9 +116,12 @@ class TurnTask:
         """Drive the loop to its end; None when the turn is parked or no longer ours."""
         while True:
             self.decisions = asyncio.Queue()  # what was answered before the plan is loaded is in its rows
-            if not await in_rows(transitions.claim, self.turn_id, self._process):
-                return None
-            ended = await self._once()
+            plan, self._ready = self._ready, None
+            if plan is None:
+                if not await in_rows(transitions.claim, self.turn_id, self._process):
+                    return None
+                plan = await self._load()
+            ended = await self._once(plan)
             if ended.outcome is not events.Outcome.PARKED:
                 status = Message.Status(ended.outcome.value)
                 error = self._error(ended.code, ended.message) if status is Message.Status.FAILED else None
@@ -126,13 +136,15 @@ class TurnTask:
             if await in_rows(transitions.stop_was_requested, self.turn_id):
                 return Message.Status.STOPPED, None
 
-    async def _once(self) -> events.LoopEnded:
-        """Load the plan, open the toolbox, and run the loop until it ends or parks."""
+    async def _load(self) -> TurnPlan:
         if self._started is None and self._plan is None:
             self._feed.open(self.turn_id, await in_rows(transitions.last_seq, self.turn_id))
             self._feed.publish(self.turn_id, wire.TurnResumed())
-        plan = self._plan = await in_rows(plans.load, self.turn_id)
-        turn = plan.turn
+        return await in_rows(plans.load, self.turn_id)
+
+    async def _once(self, plan: TurnPlan) -> events.LoopEnded:
+        """Open the toolbox, and run the loop until it ends or parks."""
+        self._plan, turn = plan, plan.turn
         self._draft = Draft(turn.message.parts)
         self._usage = dict(turn.usage)
         self._spent_before, self._began = turn.running_seconds, self._loop.time()
@@ -146,17 +158,18 @@ class TurnTask:
         model = OpenAIChatModel(plan.model)
         toolbox = await self._open_toolbox(plan)
         try:
-            self._report_problems(plan, toolbox)
+            told = briefing(plan, model, toolbox)
+            for notice in told.notices:
+                self._notice(notice.code, notice.message, notice.detail)
             self._offered = toolbox.offered
-            messages, open_round = self._messages(plan, model, toolbox)
             ended = events.LoopEnded(events.Outcome.INTERRUPTED)
             loop_events = run_loop(
                 model,
                 toolbox,
-                messages,
-                limits=self._limits(plan),
+                told.messages,
+                limits=limits(plan),
                 spent=Spent(turn.rounds, turn.calls_made, turn.running_seconds),
-                open_round=open_round,
+                open_round=told.open_round,
                 decisions=self.decisions,
                 tools=bool(turn.options.get("tools", True)),
             )
@@ -198,50 +211,6 @@ class TurnTask:
         except asyncio.CancelledError:
             opening.cancel()
             raise
-
-    def _messages(
-        self, plan: TurnPlan, model: OpenAIChatModel, toolbox: MCPToolbox
-    ) -> tuple[list[ModelMessage], history.OpenRound | None]:
-        options = plan.turn.options
-        offered = toolbox.specs() if model.capabilities.tools and options.get("tools", True) else ()
-        prompt = system_prompt(
-            plan.agent.instructions,
-            servers=toolbox.instructions,
-            offered=bool(offered),
-            timezone=str(options.get("timezone") or ""),
-            now=timezone.now(),
-            extra_system=str(options.get("system") or ""),
-        )
-        past = history.model_messages(
-            plan.path,
-            plan.calls,
-            capabilities=model.capabilities,
-            attachments=plan.attachments,
-            continuing=plan.turn.kind == Turn.Kind.CONTINUE,
-            first_part=plan.turn.first_part,
-            reserved=reserved_tokens(prompt, offered),
-        )
-        for notice in past.notices:
-            self._notice(notice.code, notice.message, notice.detail)
-        system = [ModelMessage("system", (TextContent(prompt),))] if prompt else []
-        return [*system, *past.messages], past.open_round
-
-    def _limits(self, plan: TurnPlan) -> Limits:
-        earlier = [part["round"] for part in plan.turn.message.parts[: plan.turn.first_part] if "round" in part]
-        return Limits(
-            max_rounds=(plan.agent.max_rounds or settings.AGENT_MAX_ROUNDS) + max(earlier, default=0),
-            max_calls=settings.TURN["MAX_CALLS"],
-            max_seconds=settings.TURN["MAX_SECONDS"],
-            max_parallel_calls=settings.TURN["MAX_PARALLEL_CALLS"],
-        )
-
-    def _report_problems(self, plan: TurnPlan, toolbox: MCPToolbox) -> None:
-        if not toolbox.problems or plan.turn.rounds > 0:
-            return
-        detail = "\n".join(f"{problem.title}: {problem.message}" for problem in toolbox.problems)
-        names = ", ".join(problem.title for problem in toolbox.problems)
-        some = "No tools are available" if not toolbox.specs() else "Some tools are unavailable"
-        self._notice("tools_unavailable", f"{some}: {names}.", detail)
 
     # --- Events ---
 

@@ -17,6 +17,7 @@ from chatui.errors import DrainingError
 from chatui.rows import in_rows
 from conversations import feed, hints, questions, transitions, wire
 from conversations.models import Message
+from conversations.plans import TurnPlan
 from conversations.questions import Answered
 from conversations.running import TurnTask
 
@@ -41,17 +42,18 @@ class Supervisor:
 
     # --- Verbs ---
 
-    def start(self, turn_id: UUID, *, started: wire.TurnStarted | None = None) -> None:
+    def start(self, turn_id: UUID, *, started: wire.TurnStarted | None = None, plan: TurnPlan | None = None) -> None:
         """Run the turn (which is RUNNING in the database) in a task of this process; at most one task a turn.
 
-        `started` is the first frame of a new turn; without it the turn is one that goes on.
+        `started` is the first frame of a new turn; without it the turn is one that goes on. A turn that comes with
+        its `plan` was claimed for this process when it was begun.
         """
         running = self._running.get(turn_id)
         if running is not None:
             running.again = started is None
             return
         self._keep()
-        turn = TurnTask(turn_id, self.process, feed.current(), started=started)
+        turn = TurnTask(turn_id, self.process, feed.current(), started=started, plan=plan)
         task = asyncio.get_running_loop().create_task(turn.run(), name=f"turn-{turn_id}")
         self._running[turn_id] = _Running(task, turn)
         task.add_done_callback(lambda done: self._done(turn_id, done))

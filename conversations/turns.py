@@ -76,6 +76,7 @@ class NewTurn:
     earlier: Sequence[tuple[str, str]] = ()
     conversation_kind: Conversation.Kind = Conversation.Kind.CHAT
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    process: str = ""  # whose task will run it; empty: whoever claims it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,14 @@ def begin_turn(actor: Actor, new: NewTurn) -> Begun:
     `TooLargeError`, `InvalidRequestError`. A repeated `request_id` of the same user returns the turn it began.
     """
     policy.require(actor, policy.Action.CHAT)
-    if (before := _begun_before(actor, new.request_id)) is not None:
-        return before
     try:
         with transaction.atomic():
             return _begin(actor, new)
-    except IntegrityError as error:
+    except (ChatUIError, IntegrityError) as error:
+        # A repeated request meets what it began itself: its row, its running turn, its answer that is being continued.
         if (before := _begun_before(actor, new.request_id)) is not None:
             return before
-        if "one_open_turn" in str(error) or "conversation_id" in str(error):
+        if isinstance(error, IntegrityError) and ("one_open_turn" in str(error) or "conversation_id" in str(error)):
             raise TurnRunningError from None
         raise
 
@@ -143,10 +143,11 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
         if new.earlier:
             parent = _earlier_messages(conversation, new.earlier)
         parts, text = _content(actor, new, conversation)
-        question = Message.objects.create(
+        question = Message(
             conversation=conversation, parent=parent, role=Message.Role.USER, parts=parts, search_text=text
         )
         answer = _empty_answer(conversation, question, agent)
+        made = [question, answer]
         if not conversation.title:
             conversation.title = titles.from_question(text or _names(parts))
             conversation.title_source = Conversation.TitleSource.QUESTION
@@ -156,9 +157,16 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
         question = before.parent
         if new.kind is Turn.Kind.REGENERATE:
             answer = _empty_answer(conversation, question, agent)
+            made = [answer]
         else:
-            answer, first_part = _reopened(before), len(before.parts)
+            answer, first_part, made = _reopened(before), len(before.parts), []
 
+    conversation.current_leaf, conversation.active_at = answer, now
+    if fresh:
+        conversation.save(force_insert=True)
+    else:
+        conversation.save(update_fields=["current_leaf", "active_at", "title", "title_source"])
+    Message.objects.bulk_create(made)
     turn = Turn.objects.create(
         conversation=conversation,
         started_by_id=actor.user_id,
@@ -178,10 +186,9 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
         },
         first_part=first_part,
         rounds=max((part["round"] for part in answer.parts if "round" in part), default=0),
+        process=new.process,
         heartbeat_at=now,
     )
-    conversation.current_leaf, conversation.active_at = answer, now
-    conversation.save(update_fields=["current_leaf", "active_at", "title", "title_source"])
     return Begun(turn.pk, conversation, new_conversation=fresh, turn=turn)
 
 
@@ -200,12 +207,11 @@ def _new_conversation(actor: Actor, new: NewTurn) -> Conversation:
     agent = Agent.objects.visible_to(actor).select_related("model__endpoint").filter(slug=new.agent).first()
     if agent is None:
         raise NotFoundError(public_message="There is no such agent.")
-    return Conversation.objects.create(
+    return Conversation(
         organization_id=actor.organization_id,
         owner_id=actor.user_id,
         agent=agent,
         kind=new.conversation_kind,
-        active_at=timezone.now(),
     )
 
 
@@ -245,7 +251,7 @@ def _assistant_message(conversation: Conversation, new: NewTurn) -> Message:
 
 def _empty_answer(conversation: Conversation, question: Message, agent: Agent) -> Message:
     profile = agent.model
-    return Message.objects.create(
+    return Message(
         conversation=conversation,
         parent=question,
         role=Message.Role.ASSISTANT,
