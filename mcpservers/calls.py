@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Q, Subquery
+from django.db.models import Q
 
 from accounts.actors import Actor
 from accounts.models import Membership, Role
@@ -67,8 +67,8 @@ class ToolCall:
 def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = ()) -> Authorization:
     """Whether `actor` may call `tool` now: membership, role, server, grants and rules, from fresh rows.
 
-    Two queries when it may, three when not. `allow_globs`, if any, are the only tools that the agent offers of this
-    server.
+    Two queries, and one more for a server with variables. `allow_globs`, if any, are the only tools that the agent
+    offers of this server.
     """
     now = _as_the_rows_say(actor)
     if now is None:
@@ -83,7 +83,7 @@ def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Seq
     reason = _refusal(now, server, grants, tool, allow_globs)
     if reason:
         return Authorization(False, reason, server)
-    return Authorization(True, "", server, now, grants[0].own_values or {})
+    return Authorization(True, "", server, now, _own_values(now, server))
 
 
 def _as_the_rows_say(actor: Actor) -> Actor | None:
@@ -115,18 +115,25 @@ def _as_the_rows_say(actor: Actor) -> Actor | None:
     )
 
 
-def _grants(actor: Actor, server_id: UUID) -> list[Any]:
-    """The grants of a server, each with the server loaded and `own_values`, the actor's own variables or None."""
-    own = UserVariables.objects.filter(server_id=server_id, user_id=actor.user_id).values("values")[:1]
+def _grants(actor: Actor, server_id: UUID) -> list[ServerGrant]:
+    """The grants of a server that concern the actor, each with the server loaded."""
     return list(
         ServerGrant.objects.filter(server_id=server_id, server__organization_id=actor.organization_id)
         .filter(Q(whole_organization=True) | Q(user_id=actor.user_id) | Q(group_id__in=actor.groups))
         .select_related("server")
-        .annotate(own_values=Subquery(own))
     )
 
 
-def _refusal(actor: Actor, server: MCPServer, grants: Sequence[Any], tool: str, allow_globs: Sequence[str]) -> str:
+def _own_values(actor: Actor, server: MCPServer) -> Mapping[str, str]:
+    if not server.variables:
+        return {}
+    own = UserVariables.objects.filter(server=server, user_id=actor.user_id).first()
+    return own.values if own is not None else {}
+
+
+def _refusal(
+    actor: Actor, server: MCPServer, grants: Sequence[ServerGrant], tool: str, allow_globs: Sequence[str]
+) -> str:
     if not server.enabled:
         return f"“{server.title}” is switched off."
     verdict = granted(actor, [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)])

@@ -224,7 +224,6 @@ def test_authorizing_takes_two_queries_however_many_grants_there_are(
         group = Group.objects.create(organization=organization, slug=f"g{number}")
         Membership.objects.get(user=bob).groups.add(group)
         ServerGrant.objects.create(server=server, group=group)
-    MCPServer.objects.as_system().filter(pk=server.pk).update(variables={"A": {}})
     actor = actor_of(bob)
     with CaptureQueriesContext(database) as queries:
         assert authorize_call(actor, server.pk, "echo").allowed
