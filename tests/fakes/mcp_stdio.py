@@ -114,7 +114,7 @@ def main() -> None:
     for line in sys.stdin:
         answer(json.loads(line))
     note("end of input")
-    while options.ignore_end:
+    while options.ignore_end:  # until it is killed
         time.sleep(1)
 
 

@@ -1,0 +1,75 @@
+"""What a model is told at the start of a turn, from the turn's plan and toolbox; and how much the turn may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.utils import timezone
+
+from agents.context import reserved_tokens
+from agents.events import Noticed
+from agents.loop import Limits
+from agents.mcp_toolbox import MCPToolbox
+from agents.parts import ModelMessage, TextContent
+from agents.prompts import system_prompt
+from agents.providers.chat_model import ChatModel
+from conversations import history
+from conversations.models import Turn
+from conversations.plans import TurnPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """`messages` for the model, the round that a resumed turn goes on with, and what a person should know first."""
+
+    messages: Sequence[ModelMessage]
+    open_round: history.OpenRound | None
+    notices: Sequence[Noticed]
+
+
+def briefing(plan: TurnPlan, model: ChatModel, toolbox: MCPToolbox) -> Briefing:
+    """Pure: no query, no network."""
+    options = plan.turn.options
+    offered = toolbox.specs() if model.capabilities.tools and options.get("tools", True) else ()
+    prompt = system_prompt(
+        plan.agent.instructions,
+        servers=toolbox.instructions,
+        offered=bool(offered),
+        timezone=str(options.get("timezone") or ""),
+        now=timezone.now(),
+        extra_system=str(options.get("system") or ""),
+    )
+    past = history.model_messages(
+        plan.path,
+        plan.calls,
+        capabilities=model.capabilities,
+        attachments=plan.attachments,
+        continuing=plan.turn.kind == Turn.Kind.CONTINUE,
+        first_part=plan.turn.first_part,
+        reserved=reserved_tokens(prompt, offered),
+    )
+    system = [ModelMessage("system", (TextContent(prompt),))] if prompt else []
+    return Briefing([*system, *past.messages], past.open_round, [*_problems(plan, toolbox), *past.notices])
+
+
+def _problems(plan: TurnPlan, toolbox: MCPToolbox) -> list[Noticed]:
+    """Which servers offer nothing, and why, once a turn, before the model is called (SPEC L9)."""
+    if not toolbox.problems or plan.turn.rounds > 0:
+        return []
+    detail = "\n".join(f"{problem.title}: {problem.message}" for problem in toolbox.problems)
+    names = ", ".join(problem.title for problem in toolbox.problems)
+    some = "Some tools are unavailable" if toolbox.specs() else "No tools are available"
+    return [Noticed("tools_unavailable", f"{some}: {names}.", detail)]
+
+
+def limits(plan: TurnPlan) -> Limits:
+    """What the turn may do. Rounds of the message's earlier turns (it is continued) are no part of it."""
+    earlier = [part["round"] for part in plan.turn.message.parts[: plan.turn.first_part] if "round" in part]
+    return Limits(
+        max_rounds=(plan.agent.max_rounds or settings.AGENT_MAX_ROUNDS) + max(earlier, default=0),
+        max_calls=settings.TURN["MAX_CALLS"],
+        max_seconds=settings.TURN["MAX_SECONDS"],
+        max_parallel_calls=settings.TURN["MAX_PARALLEL_CALLS"],
+    )
