@@ -329,6 +329,10 @@ def _warning(item: dict[str, str]) -> str:
 
 
 def invalidate(server_id: UUID) -> None:
-    """Forget what memory knows of a server: its definition, its values or its grants have changed."""
+    """A server's definition, values or grants have changed, and are committed: forget what memory knows of it.
+
+    Its tools are listed anew in the background. From any thread.
+    """
     entries.memory.forget(server_id)
     fetching.forgive(server_id)
+    fetching.fill_soon(server_id)

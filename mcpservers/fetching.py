@@ -41,6 +41,7 @@ class Fetches:
         self._failed: dict[Address, tuple[float, str]] = {}  # until when nobody tries again, and why
         self._again: dict[Address, ConnectionTarget] = {}  # changed while it was being listed
         self._changed: set[Address] = set()  # what is stored is known to be old
+        self._filling: set[asyncio.Task[None]] = set()
 
     def start(self, target: ConnectionTarget) -> asyncio.Task[Entry]:
         """The discovery for `target`, which may be under way already."""
@@ -75,8 +76,8 @@ class Fetches:
 
     def forgive(self, server_id: UUID) -> None:
         """Let the server be tried again at once."""
-        for address in [address for address in self._failed if address.server_id == server_id]:
-            del self._failed[address]
+        for address in [address for address in list(self._failed) if address.server_id == server_id]:
+            self._failed.pop(address, None)
 
     async def _fetch(self, target: ConnectionTarget, address: Address) -> Entry:
         while True:
@@ -102,8 +103,19 @@ class Fetches:
             logger.error("The tools of server %s could not be listed", address.server_id, exc_info=error)
         self._failed[address] = (time.monotonic() + NEGATIVE_SECONDS, words_of(error))
 
+    def fill_soon(self, server_id: UUID) -> None:
+        """Fetch a changed server's tools behind whatever else is done."""
+        task = asyncio.create_task(fill(server_ids=[server_id]), name=f"catalogue-fill-{server_id}")
+        self._filling.add(task)
+        task.add_done_callback(self._filled)
+
+    def _filled(self, task: asyncio.Task[None]) -> None:
+        self._filling.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("The catalogue could not be filled", exc_info=error)
+
     async def aclose(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._filling, *self._tasks.values()]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -139,9 +151,16 @@ async def _tools_changed(target: ConnectionTarget) -> None:
 
 
 def forgive(server_id: UUID) -> None:
-    """Let a server be tried again at once, in every loop of this process."""
+    """Let a server be tried again at once, in every loop of this process. From any thread."""
     for found in list(_fetches.values()):
         found.forgive(server_id)
+
+
+def fill_soon(server_id: UUID) -> None:
+    """Fetch a changed server's tools in the background, where a loop of this process serves. From any thread."""
+    for loop, found in list(_fetches.items()):
+        if loop.is_running():
+            loop.call_soon_threadsafe(found.fill_soon, server_id)
 
 
 async def aclose() -> None:
