@@ -2,6 +2,7 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from conversations import views
 
@@ -18,5 +19,6 @@ urlpatterns = [
     path("accounts/", include("allauth.urls")),
     path("api/v1/", include("conversations.api.urls")),
     path("v1/", include("conversations.openai_api.urls")),
+    path("favicon.ico", RedirectView.as_view(url="/static/icon.svg")),  # for pages that name no icon
     path("admin/", admin.site.urls),
 ]
