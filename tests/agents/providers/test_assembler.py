@@ -594,6 +594,13 @@ async def test_anything_else_that_looks_like_a_written_call_is_shown(reply: Repl
         assert not answered.calls
 
 
+def test_a_written_call_that_prose_follows_is_shown_at_once() -> None:
+    assembler = Assembler(["get_weather"])
+    for piece in [*WRITTEN, " That"]:
+        assembler.feed(delta(piece))
+    assert assembler.drain() == [TextChunk(f"{WRITTEN} That")]
+
+
 async def test_a_written_call_that_was_cut_off_is_text(reply: Reply) -> None:
     answered = await reply(delta(WRITTEN[:-20]), delta(finish="length"))
     assert answered.text == WRITTEN[:-20]

@@ -48,6 +48,7 @@ DONE_EVENT = "data: [DONE]\n\n"
         [event("ok"), STOP, "data: [DONE] \n\n"],
         [event("ok"), STOP, "data: [DONE]"],
         [event("ok"), STOP.rstrip()],
+        ["event: error\n\n", event("ok"), STOP, DONE_EVENT],
         [event("ok").replace('{"id"', '\ndata: {"id"'), STOP, DONE_EVENT],
         ["event: message\n" + event("ok"), STOP, DONE_EVENT],
         ["\n\n\n", event("ok"), "\n\n" + STOP, DONE_EVENT],
@@ -131,7 +132,7 @@ def test_the_size_of_events_is_limited_and_of_streams_not() -> None:
 
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=6), st.data(), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_every_cut_of_a_stream_gives_the_same_events(texts: list[str], data: st.DataObject, ending: str) -> None:
-    lines = [f": c{ending}data: {json.dumps(text)}{ending}id: 1{ending}{ending}" for text in texts]
+    lines = [f": c{ending}data: [{ending}data: {json.dumps(text)}]{ending}id: 1{ending}{ending}" for text in texts]
     body = "".join(lines).encode()
     decoder = EventDecoder()
     found = []
@@ -140,7 +141,7 @@ def test_every_cut_of_a_stream_gives_the_same_events(texts: list[str], data: st.
         found += decoder.feed(body[:size])
         body = body[size:]
     found += decoder.flush()
-    assert [json.loads(piece) for _, piece in found] == texts
+    assert [json.loads(piece) for _, piece in found] == [[text] for text in texts]
 
 
 def test_documents_of_one_event() -> None:
