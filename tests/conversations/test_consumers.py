@@ -330,7 +330,7 @@ async def test_an_unexpected_fault_of_ours_gives_a_reference_and_nothing_more(
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("table conversations_secret is missing")
 
-    monkeypatch.setattr("conversations.running.system_prompt", broken)
+    monkeypatch.setattr("conversations.briefing.system_prompt", broken)
     async with await Chat.of(owner) as chat:
         finished = await chat.ask()
         assert finished["error"]["code"] == "internal"
