@@ -63,6 +63,7 @@ class TurnTask:
         self._model_name = ""
         self._round = 1
         self._offered: dict[str, list[str]] | None = None  # what is to be stored with the next round
+        self._unstarted: dict[UUID, PreparedCall] = {}
         self._asked: dict[UUID, rounds.StoredQuestion] = {}
         self._began = self._loop.time()
         self._spent_before = 0.0
@@ -228,6 +229,7 @@ class TurnTask:
                 await self._store_round(event)
             case events.CallStarted(call_id=call_id, call=call):
                 await in_rows(rounds.start_call, call_id, call.arguments)
+                self._unstarted.pop(call_id, None)
                 self._out.publish(_call_started(call_id, call))
                 self._out.publish(wire.Status(code="calling", label=f"Using {call.title or call.tool}"))
             case events.CallAsked(call_id=call_id, call=call):
@@ -248,8 +250,9 @@ class TurnTask:
     async def _store_round(self, event: events.RoundCompleted) -> None:
         assert self._plan is not None
         self._out.flush()
-        for call_id, _call in event.calls:
+        for call_id, call in event.calls:
             self._draft.add_call(call_id, event.round)
+            self._unstarted[call_id] = call
         if event.trailing_text:
             self._draft.add_trailing(event.trailing_text, event.round)
         await self._settle_checkpoint()
@@ -267,6 +270,7 @@ class TurnTask:
 
     async def _ask(self, call_id: UUID, call: PreparedCall) -> None:
         assert self._plan is not None
+        self._unstarted.pop(call_id, None)
         question = self._asked.get(call_id)
         if question is None:
             question = self._asked[call_id] = await in_rows(rounds.ask, self._plan.turn, call_id, call)
@@ -292,6 +296,9 @@ class TurnTask:
     async def _finish_call(self, call_id: UUID, result: Any) -> None:
         assert self._plan is not None
         stored = await in_rows(rounds.finish_call, self._plan.turn, call_id, result)
+        refused = self._unstarted.pop(call_id, None)
+        if refused is not None:  # it ended before it began: its reader has not heard of it yet
+            self._out.publish(_call_started(call_id, refused))
         self._asked.pop(call_id, None)
         self._out.publish(
             wire.CallFinished(

@@ -115,6 +115,8 @@ async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model_not_run(o
     async with await Chat.of(owner) as chat:
         finished = await chat.ask()
         assert [part["status"] for part in finished["message"]["parts"] if part["type"] == "call"] == ["error"] * 3
+        told = [frame["type"] for frame in chat.frames(finished["turn_id"]) if frame["type"].startswith("call.")]
+        assert told == ["call.started", "call.finished"] * 3
     results = [message["content"] for message in endpoint.last.messages if message["role"] == "tool"]
     assert "demo__calculate" in results[0]
     assert "expression" in results[1]
