@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -18,6 +18,7 @@ from django.utils.crypto import constant_time_compare
 from accounts.actors import Actor, actor_of, find_actor, membership_rows
 from accounts.models import ApiKey, User, digest
 from chatui.errors import ChatUIError
+from chatui.prepared import PreparedQuery
 
 if TYPE_CHECKING:
     from django.contrib.sessions.backends.base import SessionBase
@@ -28,7 +29,7 @@ TOUCH_EVERY = timedelta(minutes=1)
 
 def _signed_in(session_key: str | None) -> tuple[UUID, str] | None:
     """The user's id and the hash that the session holds of the password; None if nobody is signed in. One query."""
-    if not session_key:
+    if not session_key or not session_key.isalnum():  # a quoted cookie may hold any byte, NUL too
         return None
     store: type[SessionBase] = import_module(settings.SESSION_ENGINE).SessionStore
     data: dict[str, Any] = store(session_key).load()
@@ -74,17 +75,23 @@ def session_actor(session_key: str | None, organization: str | None) -> Actor:
     return actor_of(rows)
 
 
+_keys = PreparedQuery(
+    lambda hash, now: (
+        ApiKey.objects.usable(now)
+        .select_related("user", "organization")
+        .filter(hash=hash, user__is_active=True, organization__is_active=True)
+    ),
+    str,
+    datetime,
+)
+
+
 def key_of(authorization: str | None) -> ApiKey | None:
     """The usable API key in an `Authorization: Bearer` header, with its user and organization; one query."""
     scheme, _, secret = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         return None
-    return (
-        ApiKey.objects.usable()
-        .select_related("user", "organization")
-        .filter(hash=digest(secret.strip()), user__is_active=True, organization__is_active=True)
-        .first()
-    )
+    return _keys.first(digest(secret.strip()), timezone.now())
 
 
 def touch(key: ApiKey) -> None:
