@@ -153,8 +153,10 @@ class UserAdmin(TenantAdmin):
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         # It tells what other organizations' admins did with the user.
         if not reach_of(request).superuser:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[no-any-return]
-        return super().history_view(request, object_id, extra_context)  # type: ignore[no-any-return]
+            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+            return missing
+        page: HttpResponse = super().history_view(request, object_id, extra_context)
+        return page
 
 
 @admin.register(ApiKey)
@@ -208,7 +210,7 @@ class ApiKeyAdmin(TenantAdmin):
             "title": _("API key made"),
             "opts": self.opts,
             "key": obj,
-            "secret": request._issued,  # type: ignore[attr-defined]
+            "secret": request._issued,  # type: ignore[attr-defined]  # by `save_model`
         }
         response = TemplateResponse(request, "admin/accounts/apikey/issued.html", context)
         response["Cache-Control"] = "no-store"

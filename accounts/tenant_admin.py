@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
+from django.contrib import admin
 from django.contrib.admin import RelatedFieldListFilter
 from django.contrib.admin.utils import NestedObjects
 from django.core.exceptions import ValidationError
@@ -361,8 +362,8 @@ def _stored_or_not(model: type[models.Model], name: str) -> Any:
             return f"{', '.join(value)} (••••)"  # names are no secrets
         return "••••" if value else "–"
 
-    stored.short_description = capfirst(str(model._meta.get_field(name).verbose_name))  # type: ignore[attr-defined,union-attr]
-    return stored
+    label = capfirst(str(getattr(model._meta.get_field(name), "verbose_name", name)))
+    return admin.display(description=label)(stored)
 
 
 def _masked(fields: Iterable[Any], hidden: Sequence[str]) -> list[Any]:

@@ -83,7 +83,8 @@ class ModelEndpointAdmin(TenantAdmin):
             return HttpResponseNotAllowed(["POST"])
         endpoint = self.get_object(request, object_id)
         if endpoint is None or not self.has_change_permission(request, endpoint):
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[no-any-return]
+            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+            return missing
         report = async_to_sync(test_endpoint)(settings_of(ModelProfile(endpoint=endpoint, slug="test", name="test")))
         known = set(endpoint.models.values_list("name", flat=True))
         context = {

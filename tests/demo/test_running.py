@@ -110,7 +110,7 @@ def test_it_starts_from_nothing_and_its_link_signs_in_once(var: Path) -> None:
         with browser.open(running.link, timeout=SECONDS) as page:
             assert page.status == 200
             assert "<form" in page.read().decode()  # a person confirms: a previewing program must not use the link up
-        assert running.stop() == ""
+        assert running.stop().strip() == ""
         assert running.process.returncode == 0
     assert stat.S_IMODE((var / "demo.env").stat().st_mode) == 0o600
     assert counted(var, "agents_agent") == 1
@@ -123,7 +123,7 @@ def test_started_again_it_keeps_its_data_and_keys(var: Path) -> None:
         (before,) = database.execute("SELECT base_url FROM agents_modelendpoint").fetchone()
     with demo(var, free_port()) as running:
         assert running.link
-        assert running.stop() == ""
+        assert running.stop().strip() == ""
     assert (var / "demo.env").read_text().splitlines()[1:3] == keys
     with closing(sqlite3.connect(var / "chatui.sqlite3")) as database:
         assert database.execute("SELECT name FROM agents_agent").fetchall() == [("Renamed by a person",)]
