@@ -30,6 +30,11 @@ export async function loadAgents(chat, { quiet = false } = {}) {
     }));
   } catch (error) {
     if (!quiet) chat.store.set({ agentsError: error.message });
+    return;
+  }
+  if (chat.sendWhenLoaded) {
+    chat.sendWhenLoaded = false;
+    chat.composer.submit();
   }
 }
 

@@ -59,6 +59,7 @@ export function createComposer(chat) {
     store.set(({ notice }) => ({
       typed: Boolean(field.value.trim()), length: field.value.length, notice: notice?.kind === "busy" ? notice : null,
     }));
+    chat.sendWhenLoaded = false;
     clearTimeout(saving);
     saving = setTimeout(keep, 250);
   });

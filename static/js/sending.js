@@ -20,7 +20,9 @@ export function send(chat, { text, attachments = [], parentId }) {
   }
   const agent = agentOf(state);
   if (!state.conversation && !agent) {
-    return refuse(chat, state.agents ? "There is no agent to ask." : "The agents are not loaded yet. Your text stays here.");
+    if (state.agents) return refuse(chat, "There is no agent to ask.");
+    chat.sendWhenLoaded = true;
+    return refuse(chat, "This is sent as soon as the agents are loaded.");
   }
   const parent = parentId === undefined ? lastAnswer(state) : parentId;
   const content = attachments.map(({ id }) => ({ type: "attachment", id }));

@@ -35,9 +35,9 @@ export function duration(milliseconds) {
 }
 
 export function size(bytes) {
-  if (bytes < 1000) return `${bytes} bytes`;
-  if (bytes < 1e6) return `${Math.round(bytes / 1000)} kB`;
-  return `${(bytes / 1e6).toFixed(1)} MB`;
+  if (bytes < 1024) return `${bytes} bytes`;
+  if (bytes < 2 ** 20) return `${Math.round(bytes / 1024)} kB`;
+  return `${(bytes / 2 ** 20).toFixed(1).replace(".0", "")} MB`;
 }
 
 export function count(number, one, many = `${one}s`) {

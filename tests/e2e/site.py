@@ -35,7 +35,9 @@ NO_BROWSER = "needs Chromium on the PATH, or Playwright's own: python -m playwri
 
 @pytest_asyncio.fixture
 async def browser() -> AsyncIterator[Browser]:
-    found = next((path for name in ("chromium", "google-chrome", "chromium-browser") if (path := shutil.which(name))), None)
+    found = next(
+        (path for name in ("chromium", "google-chrome", "chromium-browser") if (path := shutil.which(name))), None
+    )
     async with async_playwright() as playwright:
         try:
             running = await playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
@@ -75,7 +77,7 @@ class Site:
         await page.goto(self.url + path)
         if ready:
             await page.wait_for_selector("#composer-send button[type=submit], #composer-send .stop")
-            await page.wait_for_selector(".pick, .hero, .message")
+            await page.wait_for_selector(".pick, .message")
         return page
 
     def _heard(self, message: Any) -> None:
@@ -98,7 +100,7 @@ async def site(transactional_db: None, browser: Browser, settings: Any) -> Async
     server = uvicorn.Server(config)
     server.capture_signals = _no_signals  # type: ignore[method-assign]  # Ctrl-C is pytest's
     serving = asyncio.create_task(server.serve(), name="site")
-    while not server.started:  # uvicorn offers nothing to wait for
+    while not server.started:  # noqa: ASYNC110  # uvicorn offers nothing to wait for
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     here = Site(f"http://127.0.0.1:{port}", browser)
@@ -147,5 +149,3 @@ def agent(
 def owner(agent: Agent, alice: User) -> User:
     """Alice, who has an agent."""
     return alice
-
-

@@ -9,8 +9,8 @@ import pytest
 from playwright.async_api import Page, expect
 
 from accounts.models import User
-from tests.e2e.site import Site, agent, browser, endpoint, owner, site  # noqa: F401  # fixtures
-from tests.fakes.endpoint import Endpoint, failure, text
+from tests.e2e.site import Site
+from tests.fakes.endpoint import Endpoint, text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]
 
@@ -231,3 +231,24 @@ async def test_the_other_send_key_can_be_chosen(site: Site, owner: User, endpoin
     assert await page.locator("#composer-text").input_value() == "one\n"
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".answer .markdown")).to_have_text("Sent.")
+
+
+async def test_a_message_sent_before_the_agents_are_known_goes_out_when_they_are(
+    site: Site, owner: User, endpoint: Endpoint
+) -> None:
+    endpoint.script(text("Quick."))
+    context = await site.context(owner)
+    gate = asyncio.Event()
+
+    async def held(route: Any) -> None:
+        await gate.wait()
+        await route.continue_()
+
+    await context.route("**/api/v1/agents*", held)
+    page = await site.tab(context, ready=False)
+    await page.wait_for_selector("#composer-send button[type=submit]")
+    await send(page, "be quick")
+    await expect(page.locator(".composer-notice")).to_contain_text("as soon as the agents are loaded")
+    gate.set()
+    await expect(page.locator(".answer .markdown")).to_have_text("Quick.")
+    await expect(page.locator("#composer-text")).to_have_value("")

@@ -111,10 +111,10 @@ test("rubbish in the storage is no outbox", () => {
 });
 
 test("limits of files are told before the upload", () => {
-  const limits = { attachments: 2, attachment_bytes: 1000 };
+  const limits = { attachments: 2, attachment_bytes: 1024 };
   const file = (size) => ({ name: "a.txt", size });
   assert.equal(refusal(file(10), [], limits), "");
-  assert.match(refusal(file(2000), [], limits), /a\.txt.*2 kB.*at most 1 kB/);
+  assert.match(refusal(file(2048), [], limits), /a\.txt.*2 kB.*at most 1 kB/);
   assert.match(refusal(file(0), [], limits), /empty/);
   assert.match(refusal(file(10), [1, 2], limits), /At most 2 files/);
 });
