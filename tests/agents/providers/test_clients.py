@@ -50,11 +50,13 @@ async def test_nothing_of_the_environment_reaches_an_endpoint(
         assert not {"openai-organization", "openai-project"} & set(endpoint.last.headers)
 
 
-async def test_cookies_are_not_kept_from_one_person_to_the_next(endpoint: Endpoint, model_of: Any) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_cookies_are_not_kept_from_one_person_to_the_next(endpoint: Endpoint, model_of: Any, host: str) -> None:
     answer = text("hi")
+    fields = {"base_url": f"http://{host}:{endpoint.port}/v1"}
     endpoint.script(Answer(answer.steps, headers={"set-cookie": "session=alice; Path=/"}), text("hi"))
-    await ask(model_of())
-    await ask(model_of())
+    await ask(model_of(**fields))
+    await ask(model_of(**fields))
     assert "cookie" not in endpoint.last.headers
 
 
@@ -114,6 +116,22 @@ async def test_endpoints_do_not_share_connections(endpoint: Endpoint, model_of: 
     for key in ("a", "b", "a"):
         await ask(model_of(endpoint_key=key))
     assert [request.connection for request in endpoint.requests] == [1, 2, 1]
+
+
+async def test_an_end_that_comes_a_little_after_done_does_not_cost_the_connection(
+    endpoint: Endpoint, model_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agents.providers import exchange
+
+    monkeypatch.setattr(exchange, "DRAIN_SECONDS", 5)
+    gate = asyncio.Event()
+    endpoint.script(Answer([delta("one"), delta(finish="stop"), "data: [DONE]\n\n", gate], "eof"), text("two"))
+    running = asyncio.create_task(ask(model_of()))
+    await endpoint.received(1)
+    asyncio.get_running_loop().call_later(0.01, gate.set)
+    await running
+    await ask(model_of())
+    assert [request.connection for request in endpoint.requests] == [1, 1]
 
 
 async def test_closing_the_clients_ends_what_runs_and_the_next_request_works(endpoint: Endpoint, model_of: Any) -> None:

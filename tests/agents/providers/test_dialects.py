@@ -164,6 +164,17 @@ def test_ids_that_repeat_are_paired_by_position() -> None:
     assert [message["content"] for message in same[2:]] == ["one", "two"]
 
 
+def test_a_later_result_of_the_same_id_does_not_answer_an_earlier_call() -> None:
+    history = [
+        user("q"),
+        assistant("", made("call_0")),
+        user("n"),
+        assistant("", made("call_0")),
+        result("call_0", "two"),
+    ]
+    assert [message["content"] for message in sent(*history) if message["role"] == "tool"] == [MISSING_RESULT, "two"]
+
+
 @pytest.mark.parametrize("call_id", ["", "x" * 200, "call:1", "führe", "\ud83d", "functions.get:0"])
 def test_ids_that_an_endpoint_refuses_are_replaced(call_id: str) -> None:
     messages = sent(user("q"), assistant("", made(call_id)), result(call_id, "r"))
