@@ -19,9 +19,13 @@ from django.views.decorators.cache import never_cache
 from unfold.sites import UnfoldAdminSite
 
 from accounts.tenant_admin import TenantAdmin, reach_of
+from chatui.admin_overview import overview
 
 
 class ChatUIAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no type stubs
+    index_title = _("Overview")
+    index_template = "admin/overview.html"
+
     def register(self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any) -> None:
         """Register what is built on `TenantAdmin`; other packages' admins would show every tenant's rows (and keys)."""
         if admin_class is not None and issubclass(admin_class, TenantAdmin):
@@ -51,6 +55,10 @@ class ChatUIAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no t
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return redirect("account_change_password")
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        page: HttpResponse = super().index(request, overview(request, self) | (extra_context or {}))
+        return page
 
     def get_urls(self) -> list[URLPattern]:
         from mcpservers.admin_connections import close_connection, connections

@@ -22,6 +22,7 @@ from accounts.actors import find_actor
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
 from mcpservers import catalogue
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
+from mcpservers.admin_log import end_of_log
 from mcpservers.admin_tools import stored_tools
 from mcpservers.connections import close_connection, live_connections
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
@@ -148,6 +149,7 @@ class MCPServerAdmin(TenantAdmin):
         return [
             path("<path:object_id>/test/", wrap(self.test_view), name="mcpservers_mcpserver_test"),
             path("<path:object_id>/refresh/", wrap(self.refresh_view), name="mcpservers_mcpserver_refresh"),
+            path("<path:object_id>/log/", wrap(self.log_view), name="mcpservers_mcpserver_log"),
             *super().get_urls(),
         ]
 
@@ -178,6 +180,28 @@ class MCPServerAdmin(TenantAdmin):
         else:
             messages.success(request, _("Tools listed: %(number)d.") % {"number": report.tools})
         return redirect("admin:mcpservers_mcpserver_change", server.pk)
+
+    def log_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What a local process wrote to its standard error; for who runs this machine."""
+        server = self.get_object(request, object_id)
+        if server is None or not reach_of(request).superuser:
+            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+            return missing
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Log of the process"),
+            "subtitle": str(server),
+            "opts": self.opts,
+            "server": server,
+            "log": end_of_log(server),
+        }
+        return TemplateResponse(request, "admin/mcpservers/mcpserver/log.html", context)
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> Any:
+        context = {"show_log": reach_of(request).superuser} | (extra_context or {})
+        return super().changeform_view(request, object_id, form_url, context)
 
     def _to_refresh(self, request: HttpRequest, object_id: str) -> tuple[Any, HttpResponse | None]:
         """The server, and instead of going on an answer where there is no such server, or no right."""

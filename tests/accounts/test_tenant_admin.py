@@ -17,6 +17,7 @@ from accounts.tenant_admin import TenantAdmin
 from agents.models import Agent, ModelEndpoint
 from conversations.models import Conversation
 from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.serverlog import ServerLog, path_of
 from tests.fakes.admin_world import CANARY, CHAT, World, post_data
 
 pytestmark = pytest.mark.django_db
@@ -178,6 +179,7 @@ EXPECTED = {
     "jsi18n",
     "login",
     "logout",
+    "mcpservers_mcpserver_log",
     "mcpservers_mcpserver_refresh",
     "mcpservers_mcpserver_test",
     "password_change_done",
@@ -197,6 +199,33 @@ def test_the_buttons_of_another_s_row_do_nothing(world: World, model: type[model
     assert client_of(world.acme.people[Role.AUDITOR]).post(address)["Location"] == reverse("admin:index")
     assert client_of(world.acme.people[Role.OWNER]).get(address).status_code == 405
     assert client_of(world.acme.people[Role.MEMBER]).post(address, follow=True).status_code == 403
+
+
+def test_the_log_of_a_process_is_for_who_runs_the_machine_and_holds_no_secret_of_ours(
+    world: World, settings: Any, tmp_path: Any
+) -> None:
+    settings.VAR_DIR = tmp_path
+    server = world.acme[MCPServer]
+    ServerLog(path_of(server.pk)).write(f"started <b> with {CANARY}-variable and Bearer {CANARY}-header\n".encode())
+    address = url(MCPServer, "log", server)
+    for person in (world.acme.people[Role.OWNER], world.acme.people[Role.AUDITOR], world.globex.people[Role.OWNER]):
+        assert client_of(person).get(address).status_code == 302
+    page = client_of(world.root).get(address).content.decode()
+    assert "started &lt;b&gt; with •••• and ••••" in page
+    assert CANARY not in page
+
+
+def test_the_overview_counts_one_s_own_and_names_what_cannot_be_used(world: World) -> None:
+    ServerGrant.objects.all().delete()
+    MCPServer.objects.as_system().update(last_error="The connection was refused.")
+    client = client_of(world.acme.people[Role.AUDITOR])
+    page = client.get(reverse("admin:index"))
+    assert [card.number for card in page.context["cards"]] == [1, 1, 1, 5, 1]
+    assert not any(card.add for card in page.context["cards"])
+    texts = " ".join(hint.text for hint in page.context["hints"])
+    assert "The connection was refused." in texts
+    assert "it has no grant" in texts
+    assert "globex" not in page.content.decode().lower()
 
 
 def test_autocompletion_offers_only_one_s_own(world: World) -> None:
@@ -305,6 +334,7 @@ def every_page(world: World, client: Client) -> Any:
     """(address, text) of every page of the admin that a GET gives."""
     for name in ("index", "connections"):
         yield name, client.get(reverse(f"admin:{name}"))
+    yield "log", client.get(url(MCPServer, "log", world.acme[MCPServer]))
     yield "search", client.get(reverse("admin:search"), {"s": "a", "extended": ""})
     for model in MODELS:
         yield url(model, "changelist"), client.get(url(model, "changelist"))
