@@ -85,6 +85,8 @@ class Fetches:
             revision = entries.new_revision()
             async with connections.manager().borrow(target) as connection:
                 found = await discover(connection)
+            if not found.complete:
+                logger.warning("The tools of %s are not all known: %s", target.slug, found.warnings[-1]["message"])
             entry = await in_rows(entries.store, address, target.slug, found, revision)
             if address not in self._again:
                 return entry

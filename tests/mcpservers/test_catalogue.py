@@ -416,7 +416,7 @@ async def test_a_stale_entry_serves_at_once_and_is_listed_again_behind(
 
 
 async def test_an_incomplete_list_serves_this_turn_and_is_not_kept(
-    actor: Actor, server: MCPServer, fake: FakeMCPServer
+    actor: Actor, server: MCPServer, fake: FakeMCPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def circle(exchange: Exchange) -> None:
         await exchange.result({"tools": [ECHO], "nextCursor": "c1"})
@@ -424,6 +424,7 @@ async def test_an_incomplete_list_serves_this_turn_and_is_not_kept(
     fake.on("tools/list", circle)
     offered = await offer(actor, server)
     assert (names(offered), problems(offered)) == (["s__echo"], [("s", "incomplete")])
+    assert "same cursor" in caplog.text
     assert not await in_rows(CatalogueEntry.objects.exists)
     fake.on("tools/list", None)
     assert names(await offer(actor, server)) == ["s__echo", "s__write"]
