@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from agents.parts import Finish, TextChunk, TokenUsage
+from agents.parts import Finish, TextChunk, TokenUsage, text_message
 from agents.providers.openai_chat import OpenAIChatModel, preload
 from tests.agents.providers.conftest import ask
 from tests.fakes.endpoint import Endpoint, calls, delta, document, text
@@ -79,3 +79,14 @@ def test_the_openai_package_is_not_imported_before_it_is_needed() -> None:
 async def test_the_openai_package_can_be_imported_ahead() -> None:
     await preload()
     assert "openai" in sys.modules
+
+
+async def test_a_request_of_some_megabytes_arrives_whole(endpoint: Endpoint, model_of: ModelOf) -> None:
+    endpoint.script(text("ok"), text("ok"))
+    words = "a🦀" * 1_000_000
+    model = model_of()
+    assert (await ask(model, [text_message("user", words)])).text == "ok"
+    assert endpoint.last.messages[0]["content"] == words
+    assert int(endpoint.last.headers["content-length"]) == len(endpoint.last.raw)
+    assert (await ask(model)).text == "ok"
+    assert [request.connection for request in endpoint.requests] == [1, 1]
