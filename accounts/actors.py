@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from django.db.models import F
 
 from accounts.models import Membership, Role
+from chatui.prepared import PreparedQuery
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
     from accounts.models import ApiKey
 
 
@@ -51,18 +55,29 @@ _COLUMNS = (
 )
 
 
+def _memberships(user_id: UUID, **organization: Any) -> QuerySet[Membership, dict[str, Any]]:
+    members = Membership.objects.active().filter(user_id=user_id, **organization)
+    rows: QuerySet[Membership, dict[str, Any]]
+    rows = members.order_by(F("last_used_at").desc(nulls_last=True), "created_at", "pk").values(*_COLUMNS)
+    return rows
+
+
+_by_id = PreparedQuery(lambda user_id, id: _memberships(user_id, organization_id=id), UUID, UUID)
+_by_slug = PreparedQuery(lambda user_id, slug: _memberships(user_id, organization__slug=slug), UUID, str)
+_recent_first = PreparedQuery(lambda user_id: _memberships(user_id), UUID)
+
+
 def membership_rows(user_id: UUID, organization: UUID | str | None) -> Sequence[MembershipRow]:
     """The active membership of `user_id` in `organization` (id or slug), one row per group; empty without one.
 
     None is the organization used last, else the one joined first. One query.
     """
-    members = Membership.objects.active().filter(user_id=user_id)
-    if isinstance(organization, UUID):
-        members = members.filter(organization_id=organization)
-    elif organization is not None:
-        members = members.filter(organization__slug=organization)
-    recent_first = members.order_by(F("last_used_at").desc(nulls_last=True), "created_at", "pk")
-    rows = list(recent_first.values(*_COLUMNS))
+    if organization is None:
+        rows = _recent_first(user_id)
+    elif isinstance(organization, UUID):
+        rows = _by_id(user_id, organization)
+    else:
+        rows = _by_slug(user_id, organization)
     return [row for row in rows if row["organization_id"] == rows[0]["organization_id"]]
 
 
@@ -91,3 +106,8 @@ def find_actor(user_id: UUID, organization: UUID | str | None, *, key: ApiKey | 
     """
     rows = membership_rows(user_id, organization)
     return actor_of(rows, key=key) if rows else None
+
+
+def stand_in(**parameters: UUID) -> Actor:
+    """For `visible_to` in a prepared query: an actor with these ids alone. Who looks at more of it fails at once."""
+    return cast(Actor, SimpleNamespace(**parameters))

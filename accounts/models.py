@@ -107,9 +107,8 @@ def digest(secret: str) -> str:
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
-    def usable(self) -> Self:
-        now = timezone.now()
-        return self.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
+    def usable(self, now: datetime | None = None) -> Self:
+        return self.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now or timezone.now()))
 
 
 class ApiKey(models.Model):

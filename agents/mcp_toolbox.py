@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
 
-from accounts.actors import Actor
+from accounts.actors import Actor, stand_in
 from agents.arguments import check_arguments, coerce_arguments, parse_arguments
-from agents.models import Agent
+from agents.models import Agent, AgentServer
 from agents.own_results import denied_by_rule
 from agents.parts import (
     Artifact,
@@ -24,6 +24,7 @@ from agents.parts import (
 )
 from agents.toolbox import ProgressCallback
 from chatui.errors import ChatUIError
+from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from mcpservers import calls, catalogue
 from mcpservers.approvals import Do, Rule, RuleVerdict, claims
@@ -198,17 +199,29 @@ class _Needs:
     rules: Sequence[Mapping[str, Any]]
 
 
+_servers = PreparedQuery(
+    lambda organization, agent: (
+        AgentServer.objects.filter(
+            agent__in=Agent.objects.visible_to(stand_in(organization_id=organization)), agent_id=agent
+        )
+        .order_by("position", "pk")
+        .values_list("server_id", "server__slug", "tools", "agent__rules")
+    ),
+    UUID,
+    UUID,
+)
+
+
 def _needs(actor: Actor, agent_id: UUID, servers: Sequence[str] | None) -> _Needs:
-    agent = Agent.objects.visible_to(actor).filter(pk=agent_id).first()
-    if agent is None:
-        return _Needs((), ())
-    rows = list(agent.servers.select_related("server"))
+    rows = _servers(actor.organization_id, agent_id)
     if servers is not None:
-        unknown = set(servers) - {row.server.slug for row in rows}
+        unknown = set(servers) - {slug for _, slug, _, _ in rows}
         if unknown:
             raise NotOfferedError(public_message=f"This agent has no server “{min(unknown)[:80]}”.")
-        rows = [row for row in rows if row.server.slug in set(servers)]
-    return _Needs(tuple(WantedServer(row.server_id, tuple(row.tools)) for row in rows), agent.rules)
+        rows = [row for row in rows if row[1] in set(servers)]
+    return _Needs(
+        tuple(WantedServer(server_id, tuple(tools)) for server_id, _, tools, _ in rows), rows[0][3] if rows else ()
+    )
 
 
 async def open_toolbox(

@@ -84,8 +84,11 @@ def has_calls(message: Message) -> bool:
 def calls_for(messages: Iterable[Message]) -> dict[UUID, list[ToolCall]]:
     """The calls of `messages`, each with what `call_json` needs: three queries at most, none without calls."""
     found: dict[UUID, list[ToolCall]] = defaultdict(list)
+    ids = [message.pk for message in messages if has_calls(message)]
+    if not ids:
+        return found
     calls = (
-        ToolCall.objects.filter(message__in=[message.pk for message in messages if has_calls(message)])
+        ToolCall.objects.filter(message__in=ids)
         .select_related("decided_by")
         .prefetch_related("artifacts", Prefetch("questions", Question.objects.as_system().order_by("created_at")))
     )

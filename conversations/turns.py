@@ -13,11 +13,12 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts import policy
-from accounts.actors import Actor
-from agents.models import Agent
+from accounts.actors import Actor, stand_in
+from agents.models import Agent, AgentGrant
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
+from chatui.prepared import PreparedQuery
 from conversations import titles, transitions
-from conversations.models import Attachment, Conversation, Message, Turn
+from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Turn
 
 Part = dict[str, Any]
 
@@ -122,8 +123,13 @@ def _begun_before(actor: Actor, request_id: UUID) -> Begun | None:
     return Begun(turn.pk, turn.conversation, repeated=True)
 
 
+_running = PreparedQuery(
+    lambda user: Turn.objects.filter(started_by_id=user, status=Turn.Status.RUNNING).values_list("pk"), UUID
+)
+
+
 def _begin(actor: Actor, new: NewTurn) -> Begun:
-    running = Turn.objects.filter(started_by_id=actor.user_id, status=Turn.Status.RUNNING).count()
+    running = len(_running(actor.user_id))
     if running >= settings.TURN["PER_USER"] and new.conversation_kind is not Conversation.Kind.API:
         raise TooManyTurnsError
     now = timezone.now()
@@ -192,19 +198,33 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     return Begun(turn.pk, conversation, new_conversation=fresh, turn=turn)
 
 
+_grants = PreparedQuery(lambda agent: AgentGrant.objects.filter(agent_id=agent), UUID)
+
+
 def usable_agent(actor: Actor, agent: Agent) -> None:
     """Raise `NotFoundError` unless `agent` is enabled and granted to the actor, from fresh rows."""
     if not agent.enabled or agent.organization_id != actor.organization_id:
         raise NotFoundError(public_message="This agent is not available.")
-    verdict = policy.granted(actor, agent.grants.all())
+    verdict = policy.granted(actor, _grants(agent.pk))
     if not verdict:
         raise NotFoundError(verdict.reason, public_message="This agent is not available to you.")
+
+
+_agents = PreparedQuery(
+    lambda organization, slug: (
+        Agent.objects.visible_to(stand_in(organization_id=organization))
+        .select_related("model__endpoint")
+        .filter(slug=slug)
+    ),
+    UUID,
+    str,
+)
 
 
 def _new_conversation(actor: Actor, new: NewTurn) -> Conversation:
     if not new.agent:
         raise InvalidRequestError(public_message="A new chat names its agent.")
-    agent = Agent.objects.visible_to(actor).select_related("model__endpoint").filter(slug=new.agent).first()
+    agent = _agents.first(actor.organization_id, new.agent)
     if agent is None:
         raise NotFoundError(public_message="There is no such agent.")
     return Conversation(
@@ -215,15 +235,23 @@ def _new_conversation(actor: Actor, new: NewTurn) -> Conversation:
     )
 
 
+def _whole(user: UUID, organization: UUID) -> ConversationQuerySet:
+    actor = stand_in(user_id=user, organization_id=organization)
+    return Conversation.objects.visible_to(actor).select_related("agent__model__endpoint")
+
+
+_conversations = PreparedQuery(lambda user, organization, id: _whole(user, organization).filter(pk=id), *[UUID] * 3)
+_of_message = PreparedQuery(lambda user, organization, id: _whole(user, organization).filter(messages=id), *[UUID] * 3)
+
+
 def _conversation(actor: Actor, new: NewTurn) -> Conversation:
-    visible = Conversation.objects.visible_to(actor).select_related("agent__model__endpoint")
-    if new.conversation_id is not None:
-        conversation = visible.filter(pk=new.conversation_id).first()
-    else:
-        conversation = visible.filter(messages=new.message_id).first()
+    query, id = (_of_message, new.message_id) if new.conversation_id is None else (_conversations, new.conversation_id)
+    conversation: Conversation | None = None
+    if id is not None:
+        conversation = query.first(actor.user_id, actor.organization_id, id)
     if conversation is None:
         raise NotFoundError(public_message="There is no such conversation.")
-    return conversation  # type: ignore[no-any-return]  # the shared queryset is not generic over its model
+    return conversation
 
 
 def _parent(conversation: Conversation, new: NewTurn) -> Message | None:
