@@ -16,8 +16,9 @@ from typing import Any
 
 import httpx2
 from django.conf import settings
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.types import Implementation, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -31,6 +32,7 @@ from mcpservers.stdio import StdioTransport
 from mcpservers.transports import ConnectionTarget
 
 REMEMBER_SECONDS = 24 * 3600
+RELISTEN_SECONDS = 60.0
 FALLBACK_SECONDS = 5.0  # for SSE to name its endpoint where streamable HTTP was refused before
 _OTHER_SECONDS = 30.0  # for what has no deadline of its own: writing a request, waiting for a free socket
 
@@ -153,7 +155,8 @@ async def _attempt(
                 attempts.note = http.last
         if http is not None:
             http.established = True
-        yield OpenClient(client, transport, lost, _era(target, transport, client), log)
+        async with _hearing_of_tools(client, on_tools_changed):
+            yield OpenClient(client, transport, lost, _era(target, transport, client), log)
 
 
 def _http_client(target: ConnectionTarget, transport: SessionTransport) -> httpx2.AsyncClient:
@@ -189,3 +192,33 @@ def _era(target: ConnectionTarget, transport: Transport, client: Client) -> dict
         "definition": target.definition_hash,
         "at": int(time.time()),
     }
+
+
+@asynccontextmanager
+async def _hearing_of_tools(client: Client, on_tools_changed: OnToolsChanged) -> AsyncGenerator[None]:
+    """Hold the stream on which a server of the stateless era tells that its tools changed, if it offers one."""
+    tools = client.server_capabilities.tools
+    if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+        yield
+        return
+    listening = asyncio.create_task(_listen(client, on_tools_changed), name="mcp-listen")
+    try:
+        yield
+    finally:
+        listening.cancel()
+        await asyncio.wait({listening})
+
+
+async def _listen(client: Client, on_tools_changed: OnToolsChanged) -> None:
+    """Listen until the server refuses. Nothing is replayed, so a stream that is opened again counts as a change."""
+    while True:
+        try:
+            async with client.listen(tools_list_changed=True) as stream:
+                async for _ in stream:
+                    pass  # the client's message handler hears the same
+        except SubscriptionLost:
+            pass
+        except MCPError:
+            return  # it does not listen after all; the catalogue's own refresh remains
+        await asyncio.sleep(RELISTEN_SECONDS)
+        await on_tools_changed()

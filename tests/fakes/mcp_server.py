@@ -232,9 +232,14 @@ class FakeMCPServer:
             self._changed.notify_all()
 
     async def notify(self, method: str, params: JSON | None = None, **extra: Any) -> None:
-        """Send a message on every open GET stream; `id=` makes it a request."""
+        """Send a message on every open GET or listen stream; `id=` makes it a request."""
         for exchange in self.open_streams.values():
-            await exchange.send({"jsonrpc": "2.0", "method": method, "params": params or {}} | extra)
+            meta = (
+                {"_meta": {"io.modelcontextprotocol/subscriptionId": exchange.message["id"]}}
+                if exchange.message
+                else {}
+            )
+            await exchange.send({"jsonrpc": "2.0", "method": method, "params": (params or {}) | meta} | extra)
 
     def forget_sessions(self) -> None:
         """As a restart does: every session is unknown from now on."""
@@ -393,10 +398,23 @@ class FakeMCPServer:
                 await exchange.result({"tools": self.tools})
             case "tools/call":
                 await self._call(exchange)
-            case "ping":
+            case "ping" if self.era == "legacy":
                 await exchange.result({})
+            case "subscriptions/listen" if self.era == "modern":
+                await self._listen(exchange)
             case _:
                 await exchange.error(-32601, "Method not found")
+
+    async def _listen(self, exchange: Exchange) -> None:
+        """The stateless era's stream of changes: `notify` reaches it like a session's GET stream."""
+        meta = {"io.modelcontextprotocol/subscriptionId": exchange.message["id"]}
+        await exchange.open_stream()
+        acknowledged = {"_meta": meta, "notifications": exchange.params["notifications"]}
+        method = "notifications/subscriptions/acknowledged"
+        await exchange.send({"jsonrpc": "2.0", "method": method, "params": acknowledged})
+        self.open_streams[str(exchange.message["id"])] = exchange
+        await self.changed()
+        await self.closed.wait()
 
     async def _call(self, exchange: Exchange) -> None:
         arguments = exchange.params.get("arguments") or {}

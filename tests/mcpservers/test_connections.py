@@ -262,8 +262,9 @@ async def test_a_connection_that_left_a_call_unanswered_is_replaced_if_it_does_n
         assert len(server.sessions) == 2
 
 
-async def test_a_change_of_the_tool_list_is_heard() -> None:
-    async with FakeMCPServer() as server, managed() as manager:
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_change_of_the_tool_list_is_heard(era: str) -> None:
+    async with FakeMCPServer(era=era) as server, managed() as manager:
         heard: asyncio.Queue[ConnectionTarget] = asyncio.Queue()
         manager.on_tools_changed.append(heard.put)
         where = target(server.url)
@@ -271,6 +272,33 @@ async def test_a_change_of_the_tool_list_is_heard() -> None:
         await server.until(lambda: bool(server.open_streams))
         await server.notify("notifications/tools/list_changed")
         assert await heard.get() == where
+
+
+async def test_a_stream_of_changes_that_ended_is_opened_again_and_counts_as_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpservers.clients.RELISTEN_SECONDS", 0.05)
+    async with FakeMCPServer(era="modern") as server, managed() as manager:
+        heard: asyncio.Queue[ConnectionTarget] = asyncio.Queue()
+        manager.on_tools_changed.append(heard.put)
+        where = target(server.url)
+        await call(manager, where)
+        await server.until(lambda: bool(server.open_streams))
+        (stream,) = server.open_streams.values()
+        stream.abort()
+        assert await heard.get() == where
+        await server.heard("subscriptions/listen", times=2)
+        assert await call(manager, where) == "hi"
+
+
+async def test_a_server_that_does_not_listen_although_it_said_so_is_a_good_server() -> None:
+    async with FakeMCPServer(era="modern") as server, managed() as manager:
+        server.on("subscriptions/listen", status(404))
+        where = target(server.url)
+        await call(manager, where)
+        await server.heard("subscriptions/listen")
+        assert await call(manager, where) == "hi"
+        assert server.count("subscriptions/listen") == 1
 
 
 # --- Idling and closing -------------------------------------------------------------------------------------------
