@@ -123,6 +123,9 @@ CELERY_BROKER_URL = REDIS_URL or "memory://"
 CELERY_TASK_ALWAYS_EAGER = False
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_IGNORE_RESULT = True
+CELERY_BEAT_SCHEDULE = {
+    "tidy conversations": {"task": "conversations.tasks.tidy", "schedule": 900.0},
+}
 
 # --- Accounts -----------------------------------------------------------------------------------------------------
 
@@ -260,6 +263,10 @@ SOCKET = {
     "MAX_MESSAGE": 4 * 2**20,
     "MAX_TEXT": 2**20,
     "RECHECK_SECONDS": env.float("SOCKET_RECHECK_SECONDS", default=30.0),
+}
+RETENTION = {
+    "PASSING_SECONDS": env.float("RETENTION_PASSING_SECONDS", default=86400.0),  # API requests, temporary chats
+    "DELETED_SECONDS": env.float("RETENTION_DELETED_SECONDS", default=86400.0),  # within which a delete can be undone
 }
 ATTACHMENT_MAX_BYTES: int = env.int("ATTACHMENT_MAX_BYTES", default=10 * 2**20)
 HTTP_BODY_MAX_BYTES = max(DATA_UPLOAD_MAX_MEMORY_SIZE, ATTACHMENT_MAX_BYTES) + 64 * 1024  # refused unread above it
