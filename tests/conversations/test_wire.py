@@ -6,6 +6,9 @@ import pytest
 from conversations import wire
 
 
+ID = "12345678-1234-4234-8234-123456789012"
+
+
 def frame(**fields: object) -> str:
     return orjson.dumps(fields).decode()
 
@@ -28,8 +31,8 @@ def test_a_turn_start_is_read_with_its_defaults() -> None:
         (frame(no_type=1), "unknown_type", "None"),
         (frame(type="ping", extra=1), "invalid_frame", "extra"),
         (frame(type="turn.stop", turn_id="no-uuid"), "invalid_frame", "turn_id"),
-        (frame(type="turn.start", request_id=str(uuid4()), content=[]), "invalid_frame", "content"),
-        (frame(type="turn.follow", turn_id=str(uuid4()), after=-1), "invalid_frame", "after"),
+        (frame(type="turn.start", request_id=ID, content=[]), "invalid_frame", "content"),
+        (frame(type="turn.follow", turn_id=ID, after=-1), "invalid_frame", "after"),
         (frame(type={"a": 1}), "unknown_type", "a"),
         ('{"type":"ping","request_id":NaN}', "invalid_frame", "NaN"),
         ("[" * 100_000, "invalid_frame", "JSON"),
