@@ -182,14 +182,18 @@ def _description(tool: OfferedTool, limit: int | None) -> str:
     return words if limit is None or len(words) <= limit else words[: limit - 1] + "…"
 
 
+_server = PreparedQuery(lambda server: MCPServer.objects.as_system().filter(pk=server), UUID)
+_rules = PreparedQuery(lambda agent: Agent.objects.as_system().filter(pk=agent).values_list("rules", flat=True), UUID)
+
+
 def _decide(agent_id: UUID | None, tool: OfferedTool) -> RuleVerdict:
     """The verdict on fresh rows of server and agent: two queries."""
-    server = MCPServer.objects.as_system().filter(pk=tool.server_id).first()
+    server = _server.first(tool.server_id)
     if server is None or not server.enabled:
         return RuleVerdict(Do.DENY, "the server was switched off or removed")
     rules: Sequence[Rule] = ()
     if agent_id is not None:
-        rules = Agent.objects.as_system().filter(pk=agent_id).values_list("rules", flat=True).first() or ()
+        rules = _rules.first(agent_id) or ()
     return catalogue.decide(server, tool.name, rules)
 
 

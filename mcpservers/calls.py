@@ -17,10 +17,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q
 
-from accounts.actors import Actor
-from accounts.models import Membership, Role
+from accounts.actors import Actor, find_actor
 from accounts.policy import Action, allows, granted
 from chatui.errors import ChatUIError
+from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from chatui.text import clean_json
 from mcpservers import approvals, connections, results
@@ -76,7 +76,7 @@ def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Seq
     verdict = allows(now, Action.CALL_TOOL)
     if not verdict:
         return Authorization(False, verdict.reason)
-    grants = _grants(now, server_id)
+    grants = _grants(now.organization_id, server_id, now.user_id)
     server = grants[0].server if grants else MCPServer.objects.visible_to(now).filter(pk=server_id).first()
     if server is None:
         return Authorization(False, "There is no such server.")
@@ -88,40 +88,21 @@ def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Seq
 
 def _as_the_rows_say(actor: Actor) -> Actor | None:
     """The actor with role, groups and names as they are now, in one query; None if no longer a member."""
-    rows = list(
-        Membership.objects.active()
-        .filter(user_id=actor.user_id, organization_id=actor.organization_id)
-        .values_list(
-            "role",
-            "groups",
-            "user__username",
-            "user__email",
-            "user__first_name",
-            "user__last_name",
-            "organization__slug",
-        )
-    )
-    if not rows:
-        return None
-    role, _, username, email, first, last, slug = rows[0]
-    return replace(
-        actor,
-        role=Role(role),
-        groups=frozenset(row[1] for row in rows if row[1] is not None),
-        username=username,
-        email=email,
-        name=f"{first} {last}".strip(),
-        organization_slug=slug,
-    )
+    now = find_actor(actor.user_id, actor.organization_id)
+    return replace(now, present=actor.present, scopes=actor.scopes) if now is not None else None
 
 
-def _grants(actor: Actor, server_id: UUID) -> list[ServerGrant]:
-    """The grants of a server that concern the actor, each with the server loaded."""
-    return list(
-        ServerGrant.objects.filter(server_id=server_id, server__organization_id=actor.organization_id)
-        .filter(Q(whole_organization=True) | Q(user_id=actor.user_id) | Q(group_id__in=actor.groups))
+# Of groups all, since an actor has any number of them, and a server few.
+_grants = PreparedQuery(
+    lambda organization, server, user: (
+        ServerGrant.objects.filter(server_id=server, server__organization_id=organization)
+        .filter(Q(user_id=None) | Q(user_id=user))
         .select_related("server")
-    )
+    ),
+    UUID,
+    UUID,
+    UUID,
+)
 
 
 def _own_values(actor: Actor, server: MCPServer) -> Mapping[str, str]:
