@@ -33,7 +33,7 @@ from mcpservers.transports import ConnectionTarget
 
 REMEMBER_SECONDS = 24 * 3600
 RELISTEN_SECONDS = 60.0
-FALLBACK_SECONDS = 5.0  # for SSE to name its endpoint where streamable HTTP was refused before
+FALLBACK_SECONDS = 5.0  # for SSE to name its endpoint where it is not known that SSE is spoken
 _OTHER_SECONDS = 30.0  # for what has no deadline of its own: writing a request, waiting for a free socket
 
 try:
@@ -62,6 +62,7 @@ class Attempts:
     failures: list[BaseException] = field(default_factory=list)
     note: CallNote = field(default_factory=CallNote)
     stdio: StdioTransport | None = None
+    last: Transport | None = None
 
 
 @asynccontextmanager
@@ -81,13 +82,14 @@ async def _first(
     target: ConnectionTarget, stack: AsyncExitStack, attempts: Attempts, on_tools_changed: OnToolsChanged
 ) -> OpenClient:
     for transport, mode in _plan(target):
+        if attempts.failures and not _worth_trying(transport, mode, attempts):
+            continue
         try:
             attempt = _attempt(target, transport, mode, attempts, on_tools_changed)
             return await stack.enter_async_context(attempt)
         except Exception as error:  # boundary: whatever a foreign server provokes is a failed attempt
             attempts.failures.append(leaf(error))
-            if _is_final(attempts):
-                break
+            attempts.last = transport
     raise attempts.failures[0]
 
 
@@ -102,19 +104,25 @@ def _plan(target: ConnectionTarget) -> list[tuple[Transport, str]]:
         kinds.sort(key=lambda kind: kind != era["transport"])
     plan: list[tuple[Transport, str]] = []
     for kind in kinds:
-        if kind is Transport.SSE or (fresh and (era.get("transport"), era.get("mode")) == (kind, "legacy")):
-            plan.append((kind, "legacy"))
-        if kind is not Transport.SSE:
-            plan.append((kind, "auto"))
+        modes = ["auto", "legacy"] if kind is not Transport.SSE else ["legacy"]
+        if fresh and (era.get("transport"), era.get("mode")) == (kind, "legacy"):
+            modes.reverse()
+        plan += [(kind, mode) for mode in modes]
     return plan
 
 
-def _is_final(attempts: Attempts) -> bool:
-    """Whether another transport or mode cannot help: no connection, no process, no permission, an ill server."""
+def _worth_trying(transport: Transport, mode: str, attempts: Attempts) -> bool:
+    """Whether this could work where the attempt before failed: not without a connection, a process, a permission."""
     error, status = attempts.failures[-1], attempts.note.status or 0
-    if isinstance(error, httpx2.TransportError):
-        return not isinstance(error, httpx2.SSEError)
-    return isinstance(error, OSError | ChatUIError) or status in (401, 403, 429) or status >= 500
+    if isinstance(error, OSError | ChatUIError | httpx2.ConnectError | httpx2.ConnectTimeout):
+        return False
+    # Some older servers end the connection, or themselves, at a request that they do not know.
+    broke_off = isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.SSEError)
+    if transport is Transport.STDIO:
+        broke_off = attempts.stdio is not None and attempts.stdio.lost.is_set()
+    if transport is attempts.last:
+        return mode == "auto" or broke_off  # `auto` has tried the handshake of the session era too
+    return not broke_off and status not in (401, 403, 429) and status < 500
 
 
 @asynccontextmanager
@@ -143,7 +151,7 @@ async def _attempt(
             attempts.note = http.last
             http_client = await stack.enter_async_context(_http_client(target, http))
             if transport is Transport.SSE:
-                patience = FALLBACK_SECONDS if attempts.failures else None
+                patience = FALLBACK_SECONDS if target.transport is Transport.HTTP else None
                 streams = SSETransport(target.url, http_client, max_event=limit, patience=patience)
                 lost = streams.lost
             else:

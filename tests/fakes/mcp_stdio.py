@@ -27,6 +27,7 @@ for flag in (
     "malformed",
     "modern",
     "id-last",
+    "handshake-or-die",
 ):
     arguments.add_argument(f"--{flag}", action="store_true")
 arguments.add_argument("--grandchild", default="")
@@ -70,6 +71,8 @@ def answer(request: dict[str, Any]) -> None:
     if number is None:
         note(f"{method} {json.dumps(request.get('params'))}")
         return
+    if options.handshake_or_die and method == "server/discover":
+        os._exit(9)
     info = {"name": "stdio-fake", "version": "1"}
     match method:
         case "initialize" if options.hang_initialize:

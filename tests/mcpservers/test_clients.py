@@ -19,6 +19,7 @@ from tests.fakes.mcp_server import (
     Handler,
     after,
     body,
+    die,
     hang,
     html,
     once,
@@ -107,6 +108,12 @@ async def test_a_server_that_changed_its_era_is_probed_anew() -> None:
         manager.drop(one.pk)
         server.era = "legacy"
         assert (await era_of(manager, target_of(one, actor(), {})))["mode"] == "legacy"
+
+
+async def test_a_server_that_breaks_off_at_the_probe_gets_the_older_handshake() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("server/discover", die)
+        assert (await era_of(manager, target(server.url)))["mode"] == "legacy"
 
 
 async def test_every_later_request_carries_the_negotiated_version() -> None:
@@ -258,15 +265,12 @@ async def test_a_refused_address_says_what_an_operator_can_do() -> None:
     assert "MCP_ALLOW_PRIVATE=10.0.0.1:443" in error.public_message
 
 
-async def test_a_server_that_breaks_off_the_handshake_is_unavailable() -> None:
-    async def cut(exchange: Exchange) -> None:
-        exchange.abort()
-
+async def test_a_server_that_breaks_off_every_handshake_is_unavailable() -> None:
     async with FakeMCPServer() as server, managed() as manager:
-        server.on("initialize", cut)
+        server.on("initialize", die)
         await refused(manager, target(server.url))
-        server.on("initialize", once(cut))
-        await refused(manager, target(server.url))
+        assert server.count("initialize") == 2
+        server.on("initialize", once(die))
         await era_of(manager, target(server.url))
 
 

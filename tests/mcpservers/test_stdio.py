@@ -141,6 +141,12 @@ async def test_both_eras_are_spoken_over_stdio() -> None:
             assert "PATH" in await environment(connection)
 
 
+async def test_a_server_that_ends_at_the_probe_is_started_again_for_the_older_handshake() -> None:
+    async with managed() as manager, manager.borrow(stdio("--handshake-or-die")) as connection:
+        assert connection.era["mode"] == "legacy"
+        await connection.request_raw("ping")
+
+
 # --- Failures -----------------------------------------------------------------------------------------------------
 
 
