@@ -4,6 +4,8 @@ PYTHON ?= python3
 PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
+# What must hold on SQLite as on PostgreSQL: whatever writes turns, answers and lists.
+SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py test_retention.py api)
 
 .PHONY: demo test test-sqlite lint types bench conformance docs clean
 
@@ -21,8 +23,8 @@ demo: $(VENV)/.installed  ## a running chat with a demo organization on http://1
 	$(BIN)/python -m demo --port $(PORT)
 
 test: $(VENV)/.installed-dev  ## all tests, on PostgreSQL and Redis; then what must hold on SQLite too
-	$(BIN)/python -m pytest
-	TEST_DATABASE=sqlite $(BIN)/python -m pytest tests/conversations
+	$(BIN)/python -m pytest -n auto --dist loadfile
+	TEST_DATABASE=sqlite $(BIN)/python -m pytest -n auto --dist loadfile $(SQLITE_TESTS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
