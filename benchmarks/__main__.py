@@ -32,7 +32,7 @@ THROUGH_THE_SOCKET: dict[str, Measure] = {
 
 def calls(product: Product) -> list[Figure]:
     found = product.inside("calls", product.ports.echo_url)
-    note = f"{found['ours']:.2f} ms; a bare client {found['bare']:.2f} ms; connecting each time {found['connecting']:.1f} ms"
+    note = f"{found['ours']:.2f} ms; bare {found['bare']:.2f} ms; connecting each time {found['connecting']:.1f} ms"
     return [
         Figure("a tool call, of a bare warm mcp client", found["ours"] / found["bare"], "×", 1.5, note=note),
         Figure("… of connecting for each call", found["ours"] / found["connecting"], "×"),
@@ -41,19 +41,22 @@ def calls(product: Product) -> list[Figure]:
 
 def offer(product: Product) -> list[Figure]:
     found = product.inside("offer", product.ports.many_url)
-    note = f"{found['tools']} tools, {found['queries']} queries, {found['connects']} connections; first {found['first']:.0f} ms"
+    note = (
+        f"{found['known']} tools known, {found['offered']} offered, {found['queries']} queries, "
+        f"{found['connects']} connections; the first, from rows: {found['first']:.0f} ms"
+    )
     return [Figure("the offer of 20 servers × 50 tools", found["median"], "ms", 20, note=note)]
 
 
 def queries(product: Product) -> list[Figure]:
     found = product.inside("queries")
+    spent = f"{found['open_1000_ms']:.0f} ms"
     return [
-        Figure("queries of a turn, after 2 messages", found["turn_2"], ""),
-        Figure("queries of a turn, after 200 messages", found["turn_200"], "", found["turn_2"]),
-        Figure("queries of a new chat", found["turn_new"], ""),
-        Figure(
-            "queries to open 1,000 messages", found["open_1000"], "", 10, note=f"{found['open_1000_ms']:.0f} ms"
-        ),
+        Figure("queries of a new chat", found["new_first"], ""),
+        Figure("… with a tool call", found["new_tool"], ""),
+        Figure("queries of a turn after 2 messages", found["turn_2"], ""),
+        Figure("queries of a turn after 200 messages", found["turn_200"], "", found["turn_2"]),
+        Figure("queries to open 1,000 messages", found["open_1000"], "", 10, note=spent),
     ]
 
 

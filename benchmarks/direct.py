@@ -43,7 +43,9 @@ class RawHTTP:
 
     async def ask(self, model: str) -> Timing:
         body = orjson.dumps({"model": model, "stream": True, "messages": QUESTION})
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
         asked, first, tokens, last = now(), 0.0, 0, b""
         self.writer.write(head.encode() + body)
         while b"0\r\n\r\n" not in last[-16:]:

@@ -21,11 +21,9 @@ from typing import Any
 import httptools
 import orjson
 
-WORDS = [f"{word} " for word in "a stream of short words runs past the reader who waits for the last one".split()]
+WORDS = ["a ", "stream ", "of ", "short ", "words ", "runs ", "past ", "the ", "reader ", "who ", "waits "]
 AT_ONCE = 16  # tokens of one write, where no rate is set
-SSE_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
-)
+SSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,9 @@ def table(title: str, figures: Sequence[Figure]) -> str:
         bounds = [_shown(bound, figure.higher, bound=True) for bound in (figure.floor, figure.goal)]
         rows.append((figure.name, _shown(figure.value), figure.unit, *bounds, figure.verdict))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     notes = [f"- {figure.name}: {figure.note}" for figure in figures if figure.note]
-    return "\n".join([f"## {title}", "", *lines, *([""] + notes if notes else [])])
+    return "\n".join([f"## {title}", "", *lines, *(["", *notes] if notes else [])])

@@ -1,6 +1,6 @@
 """An MCP server over streamable HTTP with an `echo` tool, and as many others as are asked for.
 
-    python -m benchmarks.mcp_echo PORT [TOOLS]
+python -m benchmarks.mcp_echo PORT [TOOLS]
 """
 
 from __future__ import annotations

@@ -108,10 +108,18 @@ class Usage:
 
 def machine() -> dict[str, object]:
     """What the figures were measured on; `load` tells whether the machine was quiet."""
-    model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        "unknown",
-    ) if Path("/proc/cpuinfo").exists() else "unknown"
+    model = (
+        next(
+            (
+                line.split(":")[1].strip()
+                for line in Path("/proc/cpuinfo").read_text().splitlines()
+                if "model name" in line
+            ),
+            "unknown",
+        )
+        if Path("/proc/cpuinfo").exists()
+        else "unknown"
+    )
     return {
         "cpu": model,
         "cores": psutil.cpu_count(),

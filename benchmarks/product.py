@@ -69,9 +69,7 @@ def surroundings(directory: Path) -> Iterator[Surroundings]:
     with contextlib.ExitStack() as stack:
         for port, (module, *arguments) in commands:
             log = directory / f"{module}-{port}.log"
-            stack.enter_context(
-                processes.running("-m", module, *arguments, port=port, core=OTHER_CORE, log=log)
-            )
+            stack.enter_context(processes.running("-m", module, *arguments, port=port, core=OTHER_CORE, log=log))
         yield ports
 
 
@@ -124,9 +122,7 @@ class Product(Site):
         """The server, up; the seconds from the start of its process to the first answer of `/healthz`."""
         arguments = [part.format(port=self.port) for part in SERVER_ARGUMENTS[self.server]]
         began = time.monotonic()
-        self.process = processes.started(
-            SERVER_CORE, *arguments, "chatui.asgi:application", env=self.env, log=self.log
-        )
+        self.process = processes.started(SERVER_CORE, *arguments, "chatui.asgi:application", env=self.env, log=self.log)
         try:
             yield self._healthy_after(began)
         finally:
