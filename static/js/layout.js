@@ -27,18 +27,23 @@ export function toggleSidebar() {
   else document.querySelector(".topbar .menu-button")?.focus();
 }
 
+/** Everything but the drawer, while it is open: the focus stays inside. */
+function outside(inert) {
+  for (const element of document.querySelectorAll("#pane, .skip-link, #toasts")) element.inert = inert;
+}
+
 export function openDrawer() {
   opener = document.activeElement;
   root.dataset.drawer = "open";
   document.getElementById("sidebar").inert = false;
-  document.getElementById("pane").inert = true;
+  outside(true);
   document.querySelector("#sidebar .sidebar-head button")?.focus();
 }
 
 export function closeDrawer() {
   if (root.dataset.drawer !== "open") return;
   delete root.dataset.drawer;
-  document.getElementById("pane").inert = false;
+  outside(false);
   document.getElementById("sidebar").inert = true;
   opener?.focus?.();
 }
