@@ -131,6 +131,15 @@ def hook_daphne() -> None:
         else:
             close(protocol, code)
 
+    def run_with_our_limit(server: Any) -> None:
+        # Daphne's own limit is 1 MiB; what is too large is to be answered, not cut off.
+        largest = settings.SOCKET["MAX_MESSAGE"]
+        server.websocket_max_message_size = max(server.websocket_max_message_size, largest)
+        server.websocket_max_frame_size = max(server.websocket_max_frame_size, largest)
+        run(server)
+
+    run = Server.run
+    Server.run = run_with_our_limit
     close = WebSocketProtocol.serverClose
     WebSocketProtocol.serverClose = server_close
 
