@@ -1,12 +1,15 @@
 """Where async code crosses to rows: one pool of threads, sized like the database's connection pool."""
 
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import connection, transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,3 +30,21 @@ async def in_rows(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
         function, thread_sensitive=False, executor=_executor()
     )
     return await crossing(*args, **kwargs)
+
+
+_writer = threading.Lock()
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """A transaction that writes: `transaction.atomic()`, before which the threads of this process queue up on SQLite.
+
+    SQLite has one writer at a time, and who finds it busy sleeps for up to a tenth of a second and looks again:
+    under load most of the threads would sleep so. A lock is handed on at once.
+    """
+    if connection.vendor != "sqlite" or connection.in_atomic_block:
+        with transaction.atomic():
+            yield
+    else:
+        with _writer, transaction.atomic():
+            yield

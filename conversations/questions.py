@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import transaction
 from django.utils import timezone
 
 from accounts import policy
 from accounts.actors import Actor
 from chatui.errors import ChatUIError, NotFoundError
+from chatui.rows import writing
 from chatui.text import clean
 from conversations import transitions
 from conversations.models import Question, ToolCall, Turn
@@ -46,7 +46,7 @@ class Answered:
 def decide(actor: Actor, call_id: UUID, *, allow: bool, note: str = "") -> Answered:
     """Answer the approval of a call. Raises `NotFoundError`, `PermissionDeniedError`, `AlreadyAnsweredError`."""
     policy.require(actor, policy.Action.ANSWER)
-    with transaction.atomic():
+    with writing():
         question = (
             Question.objects.visible_to(actor)
             .select_related("turn")
@@ -79,7 +79,7 @@ def expire() -> list[UUID]:
     overdue = Question.objects.as_system().filter(state=Question.State.OPEN, expires_at__lte=timezone.now())
     resumed = []
     for question in overdue.select_related("turn")[:100]:
-        with transaction.atomic():
+        with writing():
             Turn.objects.select_for_update().get(pk=question.turn_id)
             closed = (
                 Question.objects.as_system()

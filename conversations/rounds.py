@@ -10,10 +10,10 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.files.base import ContentFile
-from django.db import transaction
 from django.utils import timezone
 
 from agents.parts import Decision, PreparedCall, ToolResult
+from chatui.rows import writing
 from chatui.text import clean, clean_json
 from conversations.models import Attachment, Message, Question, ToolCall, Turn
 from conversations.representations import attachment_json, shortened_content
@@ -72,7 +72,7 @@ def store_round(
         rows.append(row)
         if status is ToolCall.Status.WAITING:
             questions.append(_question(turn, row, call))
-    with transaction.atomic():
+    with writing():
         ToolCall.objects.bulk_create(rows)
         Question.objects.as_system().bulk_create(questions)
         Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING).update(
@@ -106,7 +106,7 @@ def _question(turn: Turn, row: ToolCall, call: PreparedCall) -> Question:
 
 def ask(turn: Turn, call_id: UUID, call: PreparedCall) -> StoredQuestion:
     """The open question of a stored call, made now if it has none (a pending call that must be asked after all)."""
-    with transaction.atomic():
+    with writing():
         row = ToolCall.objects.select_for_update().get(pk=call_id)
         question = row.questions.filter(state=Question.State.OPEN).first()
         if question is None:
@@ -152,7 +152,7 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
     for attachment, artifact in zip(attachments, result.artifacts, strict=True):
         attachment.file.save(str(attachment.pk), ContentFile(artifact.data), save=False)
     content = [_content_part(clean_json(dict(part)), attachments) for part in result.content]
-    with transaction.atomic():
+    with writing():
         updated = ToolCall.objects.filter(pk=call_id, status__in=ToolCall.OPEN).update(
             status=ToolCall.Status(result.status.value),
             result_text=clean(result.text),

@@ -14,18 +14,20 @@ from django.conf import settings
 
 from agents import events
 from agents.loop import CallCancelled, Decided, Spent, run_loop
-from agents.mcp_toolbox import MCPToolbox, open_toolbox
+from agents.own_tools import TurnToolbox
 from agents.parts import PreparedCall, TokenUsage
 from agents.providers.openai_chat import OpenAIChatModel
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from conversations import hints, plans, rounds, transitions, wire
 from conversations.briefing import briefing, limits
+from conversations.checkpoints import Checkpoints
 from conversations.coalescing import Coalescer
 from conversations.drafts import Draft
 from conversations.feed import TurnFeed
 from conversations.models import Message, Question
 from conversations.plans import TurnPlan
+from conversations.toolboxes import open_turn_toolbox
 from conversations.transitions import Progress
 
 T = TypeVar("T")
@@ -47,11 +49,13 @@ class TurnTask:
         turn_id: UUID,
         process: str,
         feed: TurnFeed,
+        checkpoints: Checkpoints,
         *,
         started: wire.TurnStarted | None = None,
         plan: TurnPlan | None = None,
     ) -> None:
         self.turn_id, self._process, self._feed, self._started = turn_id, process, feed, started
+        self._checkpoints = checkpoints
         self._ready = plan  # of a turn that was claimed and planned when it was begun
         self.decisions: asyncio.Queue[Decided | CallCancelled] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -67,8 +71,6 @@ class TurnTask:
         self._asked: dict[UUID, rounds.StoredQuestion] = {}
         self._began = self._loop.time()
         self._spent_before = 0.0
-        self._checkpoint_timer: asyncio.TimerHandle | None = None
-        self._checkpointing: asyncio.Task[None] | None = None
         if started is not None:
             feed.open(turn_id, 0)
             feed.publish(turn_id, started)
@@ -128,7 +130,7 @@ class TurnTask:
                 error = self._error(ended.code, ended.message) if status is Message.Status.FAILED else None
                 return status, error
             self._out.flush()
-            await self._settle_checkpoint()
+            await self._checkpoints.settle(self.turn_id)
             seq = (self._feed.last_seq(self.turn_id) or 0) + 1
             waiting = await in_rows(transitions.park, self.turn_id, self._process, self._progress(seq))
             if waiting is not None:
@@ -190,20 +192,8 @@ class TurnTask:
         finally:
             await toolbox.aclose()
 
-    async def _open_toolbox(self, plan: TurnPlan) -> MCPToolbox:
-        options = plan.turn.options
-        opening = self._loop.create_task(
-            open_toolbox(
-                plan.actor,
-                plan.agent.pk,
-                servers=options.get("servers") if options.get("tools", True) else (),
-                dialect=plan.model.dialect,
-                turn_id=plan.turn.pk,
-                images=plan.model.images,
-                present=plan.turn.present,
-            ),
-            name=f"turn-{self.turn_id}-toolbox",
-        )
+    async def _open_toolbox(self, plan: TurnPlan) -> TurnToolbox:
+        opening = self._loop.create_task(open_turn_toolbox(plan), name=f"turn-{self.turn_id}-toolbox")
         try:
             done, _ = await asyncio.wait({opening}, timeout=CONNECTING_AFTER)
             if not done:
@@ -220,11 +210,11 @@ class TurnTask:
             case events.TextDelta(text=text):
                 self._draft.add_text(text, self._round)
                 self._out.text(text)
-                self._checkpoint_later()
+                self._checkpoints.due(self.turn_id, self._shown)
             case events.ReasoningDelta(text=text):
                 self._draft.add_reasoning(text, self._round)
                 self._out.reasoning(text)
-                self._checkpoint_later()
+                self._checkpoints.due(self.turn_id, self._shown)
             case events.RoundCompleted():
                 await self._store_round(event)
             case events.CallStarted(call_id=call_id, call=call):
@@ -255,7 +245,7 @@ class TurnTask:
             self._unstarted[call_id] = call
         if event.trailing_text:
             self._draft.add_trailing(event.trailing_text, event.round)
-        await self._settle_checkpoint()
+        await self._checkpoints.settle(self.turn_id)
         stored = await in_rows(
             rounds.store_round,
             self._plan.turn,
@@ -346,33 +336,9 @@ class TurnTask:
         running = self._spent_before + self._loop.time() - self._began
         return Progress(self._draft.parts(), seq, dict(self._usage), running, self._model_name)
 
-    def _checkpoint_later(self) -> None:
-        if self._checkpoint_timer is None:
-            self._checkpoint_timer = self._loop.call_later(
-                settings.TURN["CHECKPOINT_SECONDS"], self._checkpoint_in_background
-            )
-
-    def _checkpoint_in_background(self) -> None:
-        self._checkpoint_timer = None
-        if self._checkpointing is None or self._checkpointing.done():
-            self._out.flush()
-            progress = self._progress(self._out.last_seq)
-            self._checkpointing = self._loop.create_task(
-                self._checkpoint(progress), name=f"turn-{self.turn_id}-checkpoint"
-            )
-
-    async def _checkpoint(self, progress: Progress) -> None:
-        try:
-            await in_rows(transitions.checkpoint, self.turn_id, self._process, progress)
-        except Exception:  # the next checkpoint, or the end, stores it all
-            logger.exception("A checkpoint of turn %s failed", self.turn_id)
-
-    async def _settle_checkpoint(self) -> None:
-        if self._checkpoint_timer is not None:
-            self._checkpoint_timer.cancel()
-            self._checkpoint_timer = None
-        if self._checkpointing is not None:
-            await asyncio.wait({self._checkpointing})
+    def _shown(self) -> Progress:
+        self._out.flush()
+        return self._progress(self._out.last_seq)
 
     def _error(self, code: str, message: str) -> dict[str, Any]:
         request_id = str(self._plan.turn.request_id) if self._plan is not None else None
@@ -381,7 +347,7 @@ class TurnTask:
     async def _finish(self, status: Message.Status, error: dict[str, Any] | None) -> None:
         """Commit, then announce."""
         self._out.flush()
-        await self._settle_checkpoint()
+        await self._checkpoints.settle(self.turn_id)
         if self._feed.last_seq(self.turn_id) is None:
             self._feed.open(self.turn_id, await in_rows(transitions.last_seq, self.turn_id))
         turn = self._plan.turn if self._plan is not None else None

@@ -16,6 +16,7 @@ from agents.loop import CallCancelled, Decided
 from chatui.errors import DrainingError
 from chatui.rows import in_rows
 from conversations import feed, hints, questions, transitions, wire
+from conversations.checkpoints import Checkpoints
 from conversations.models import Message
 from conversations.plans import TurnPlan
 from conversations.questions import Answered
@@ -37,8 +38,12 @@ class Supervisor:
 
     process: str = field(default_factory=lambda: f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(4)}")
     draining: bool = False
+    checkpoints: Checkpoints = field(init=False)
     _running: dict[UUID, _Running] = field(default_factory=dict)
     _keeper: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.checkpoints = Checkpoints(self.process)
 
     # --- Verbs ---
 
@@ -53,7 +58,7 @@ class Supervisor:
             running.again = started is None
             return
         self._keep()
-        turn = TurnTask(turn_id, self.process, feed.current(), started=started, plan=plan)
+        turn = TurnTask(turn_id, self.process, feed.current(), self.checkpoints, started=started, plan=plan)
         task = asyncio.get_running_loop().create_task(turn.run(), name=f"turn-{turn_id}")
         self._running[turn_id] = _Running(task, turn)
         task.add_done_callback(lambda done: self._done(turn_id, done))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.db.models import Q
 from django.utils import timezone
 
@@ -17,6 +17,7 @@ from accounts.actors import Actor, stand_in
 from agents.models import Agent, AgentGrant
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
 from chatui.prepared import PreparedQuery
+from chatui.rows import writing
 from conversations import titles, transitions
 from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Turn
 
@@ -99,7 +100,7 @@ def begin_turn(actor: Actor, new: NewTurn) -> Begun:
     """
     policy.require(actor, policy.Action.CHAT)
     try:
-        with transaction.atomic():
+        with writing():
             return _begin(actor, new)
     except (ChatUIError, IntegrityError) as error:
         # A repeated request meets what it began itself: its row, its running turn, its answer that is being continued.

@@ -579,7 +579,7 @@ async def test_what_was_shown_is_stored_within_a_checkpoint_not_only_at_the_end(
         await chat.until("text.delta")
         task = None
         while task is None:
-            task = supervisor.current()._running[turn_id].turn._checkpointing
+            task = supervisor.current().checkpoints.writing
             await asyncio.sleep(0)
         await task
         assert stored_text(await message_of(turn_id)) == "shown"

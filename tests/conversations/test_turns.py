@@ -224,7 +224,7 @@ def test_a_checkpoint_after_the_end_changes_nothing(owner: Actor) -> None:
     begun = begin(owner)
     assert transitions.claim(begun.turn_id, "here")
     finish(begun.turn_id)
-    assert not transitions.checkpoint(begun.turn_id, "here", progress("late"))
+    assert not transitions.checkpoint("here", {begun.turn_id: progress("late")})
     assert Turn.objects.get(pk=begun.turn_id).message.parts[0]["text"] == "done"
 
 
@@ -232,9 +232,9 @@ def test_a_process_that_lost_its_turn_writes_no_more(owner: Actor) -> None:
     begun = begin(owner)
     assert transitions.claim(begun.turn_id, "old")
     assert transitions.claim(begun.turn_id, "new")
-    assert not transitions.checkpoint(begun.turn_id, "old", progress())
+    assert not transitions.checkpoint("old", {begun.turn_id: progress()})
     assert transitions.park(begun.turn_id, "old", progress()) is None
-    assert transitions.checkpoint(begun.turn_id, "new", progress())
+    assert transitions.checkpoint("new", {begun.turn_id: progress()})
 
 
 # --- Waiting ------------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_stopping_a_turn_whose_owner_is_gone_ends_it_here(owner: Actor) -> None:
 def test_the_reaper_ends_only_turns_without_a_heartbeat_and_keeps_their_text(owner: Actor) -> None:
     dead, live, waiting = begin(owner), begin(owner), parked(owner)[0]
     transitions.claim(dead.turn_id, "dead")
-    assert transitions.checkpoint(dead.turn_id, "dead", progress("kept"))
+    assert transitions.checkpoint("dead", {dead.turn_id: progress("kept")})
     call = asked(dead)[0]
     ToolCall.objects.filter(pk=call.pk).update(status="running")
     Turn.objects.filter(pk=dead.turn_id).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
