@@ -18,6 +18,7 @@ from agents.parts import (
     ToolStatus,
 )
 from agents.providers.chat_model import Capabilities
+from mcpservers.cuts import READ_RESULT, Cut, cut, read_cut, whole_name
 
 OLD_OUTPUT_CHARACTERS = 8_000
 IMAGE_TOKENS = 1_000
@@ -126,6 +127,11 @@ def specs_tokens(specs: Iterable[ToolSpec]) -> int:
     return sum(8 + estimate_tokens(spec.name + spec.description + json.dumps(spec.parameters)) for spec in specs)
 
 
+def can_read_on(specs: Iterable[ToolSpec]) -> bool:
+    """Whether a model that is offered `specs` can page through what was cut for it."""
+    return any(spec.name == READ_RESULT for spec in specs)
+
+
 def reserved_tokens(system: str, specs: Iterable[ToolSpec]) -> int:
     """What a system prompt and the offered tools take of the context."""
     return estimate_tokens(system) + specs_tokens(specs)
@@ -140,11 +146,12 @@ class Fitted:
     dropped: int = 0
 
 
-def fit(messages: Sequence[ModelMessage], budget: int) -> Fitted:
+def fit(messages: Sequence[ModelMessage], budget: int, *, readable: bool = False) -> Fitted:
     """`messages` within `budget` tokens, as estimated: first the tool outputs of old turns are cut to 8,000 characters,
     oldest first, then the oldest turns dropped whole, last the outputs of the current turn cut.
 
     System messages and the current turn (from the last user message on) always stay, so the result may be too long.
+    `readable`: the model is offered `read_result`, so what is cut says how to read on.
     """
     sizes = [message_tokens(message) for message in messages]
     excess = sum(sizes) - budget
@@ -154,13 +161,13 @@ def fit(messages: Sequence[ModelMessage], budget: int) -> Fitted:
     old, current = turns[:-1], turns[-1] if turns else []
     cut = 0
     for turn in old:
-        saved, changed = _cut_outputs(turn, excess)
+        saved, changed = _cut_outputs(turn, excess, readable)
         excess, cut = excess - saved, cut + changed
     dropped = 0
     while old and excess > 0:
         excess -= sum(message_tokens(message) for message in old.pop(0))
         dropped += 1
-    saved, changed = _cut_outputs(current, excess)
+    saved, changed = _cut_outputs(current, excess, readable)
     kept = [*head, *(message for turn in (*old, current) for message in turn)]
     return Fitted(kept, cut + changed, dropped)
 
@@ -187,7 +194,7 @@ def _turns(messages: Sequence[ModelMessage]) -> tuple[list[ModelMessage], list[l
     return head, turns
 
 
-def _cut_outputs(turn: list[ModelMessage], excess: int) -> tuple[int, int]:
+def _cut_outputs(turn: list[ModelMessage], excess: int, readable: bool) -> tuple[int, int]:
     """Cut the tool outputs of `turn` in place, oldest first, until `excess` tokens are saved; (saved, how many)."""
     saved = cut = 0
     for position, message in enumerate(turn):
@@ -195,16 +202,18 @@ def _cut_outputs(turn: list[ModelMessage], excess: int) -> tuple[int, int]:
             break
         if message.role != "tool":
             continue
-        shorter = replace(message, content=(TextContent(shortened(message.text)),))
+        shorter = replace(message, content=(TextContent(shortened(message.text, readable=readable)),))
         gain = message_tokens(message) - message_tokens(shorter)
         if gain > 0:
             turn[position], saved, cut = shorter, saved + gain, cut + 1
     return saved, cut
 
 
-def shortened(output: str, limit: int = OLD_OUTPUT_CHARACTERS) -> str:
-    """A tool's output cut to `limit` characters, saying so."""
+def shortened(output: str, limit: int = OLD_OUTPUT_CHARACTERS, *, readable: bool = False) -> str:
+    """A tool's output cut to `limit` characters, saying so, and if `readable` how to read on: in the output as it was
+    told, or in the whole of which that was the beginning.
+    """
     if len(output) <= limit:
         return output
-    mark = f"\n[cut here: the output had {len(output)} characters]"
-    return output[: limit - len(mark)] + mark
+    whole = (read_cut(output) or Cut(whole_name(output))) if readable else None
+    return cut(output, limit, f"cut here: the output had {len(output)} characters.", whole)

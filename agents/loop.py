@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 from agents.context import (
     Answered,
+    can_read_on,
     estimate_tokens,
     fit,
     input_budget,
@@ -287,7 +288,8 @@ class _Loop:
     def fit(self, specs: Sequence[ToolSpec]) -> list[Noticed]:
         """Shorten what the model is told if this turn's results have outgrown its context; tell a person once."""
         self.specs_tokens = specs_tokens(specs)
-        fitted = fit(self.messages, input_budget(self.model.capabilities, self.specs_tokens))
+        budget = input_budget(self.model.capabilities, self.specs_tokens)
+        fitted = fit(self.messages, budget, readable=can_read_on(specs))
         self.messages = fitted.messages
         if not (fitted.cut or fitted.dropped) or self.shortened:
             return []

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from accounts.actors import Actor, stand_in
-from agents.arguments import check_arguments, coerce_arguments, parse_arguments
 from agents.models import Agent, AgentServer
 from agents.own_results import denied_by_rule
 from agents.parts import (
@@ -21,8 +20,10 @@ from agents.parts import (
     ToolResult,
     ToolSpec,
     ToolStatus,
+    error_result,
 )
 from agents.toolbox import ProgressCallback
+from agents.understanding import understand
 from chatui.errors import ChatUIError
 from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
@@ -30,7 +31,7 @@ from mcpservers import calls, catalogue
 from mcpservers.approvals import Do, Rule, RuleVerdict, claims
 from mcpservers.catalogue import Offer, OfferedTool, WantedServer
 from mcpservers.models import MCPServer
-from mcpservers.schemas import DIALECTS, restore_arguments
+from mcpservers.schemas import DIALECTS
 
 NAMES_SHOWN = 40
 
@@ -87,17 +88,17 @@ class MCPToolbox:
     async def prepare(self, request: ToolRequest) -> PreparedCall:
         tool = self._tools.get(request.name) or self._withheld.get(request.name)
         if tool is None:
-            return PreparedCall(request, Decision.DENY, "unknown tool", result=self._unknown(request.name))
+            return PreparedCall(
+                request, Decision.DENY, "unknown tool", result=unknown_tool(request.name, list(self._tools))
+            )
         if tool.withheld:
             return self._prepared(request, tool, Decision.DENY, tool.withheld, denied_by_rule(tool.withheld))
-        parsed = parse_arguments(request.arguments)
-        if parsed.value is None:
-            return self._prepared(request, tool, Decision.DENY, "bad arguments", _error(parsed.error))
-        arguments = restore_arguments(parsed.value, tool.definition.renames, tool.definition.absent)
-        arguments = coerce_arguments(arguments, tool.definition.input_schema)
-        violation = check_arguments(arguments, tool.definition.input_schema)
-        if violation:
-            return self._prepared(request, tool, Decision.DENY, "bad arguments", _error(violation), arguments)
+        definition = tool.definition
+        arguments, problem = understand(
+            request.arguments, definition.input_schema, definition.renames, definition.absent
+        )
+        if problem:
+            return self._prepared(request, tool, Decision.DENY, "bad arguments", error_result(problem), arguments)
         decided = await in_rows(_decide, self.agent_id, tool)
         if decided.do is Do.DENY:
             result = denied_by_rule(decided.reason)
@@ -114,7 +115,7 @@ class MCPToolbox:
     async def call(self, call: PreparedCall, progress: ProgressCallback) -> ToolResult:
         tool = self._tools.get(call.request.name)
         if tool is None:  # allowed in an earlier part of the turn, and withheld since
-            return self._unknown(call.request.name)
+            return unknown_tool(call.request.name, list(self._tools))
         definition = tool.definition
         outcome = await calls.call_tool(
             self.actor,
@@ -163,17 +164,18 @@ class MCPToolbox:
             result=result,
         )
 
-    def _unknown(self, name: str) -> ToolResult:
-        alike = get_close_matches(name[:100], self._tools, n=5, cutoff=0.5)
-        alike += [exposed for exposed, tool in self._tools.items() if tool.name == name]  # without the server before it
-        names = list(dict.fromkeys([*alike, *self._tools]))
-        shown = ", ".join(names[:NAMES_SHOWN]) + (" …" if len(names) > NAMES_SHOWN else "")
-        usable = f"The tools that you may use are: {shown}." if names else "There are no tools; answer without them."
-        return _error(f"There is no tool “{name[:100]}”. {usable}")
 
+def unknown_tool(name: str, usable: Sequence[str], more: str = "") -> ToolResult:
+    """What a model is told that names a tool which there is not: those that there are, the alike first (SPEC L5).
 
-def _error(text: str) -> ToolResult:
-    return ToolResult(ToolStatus.ERROR, text, ({"type": "text", "text": text},))
+    `more` is a sentence about tools that are not among the `usable` ones.
+    """
+    alike = get_close_matches(name[:100], usable, n=5, cutoff=0.5)
+    alike += [exposed for exposed in usable if exposed.partition("__")[2] == name]  # without the server before it
+    names = list(dict.fromkeys([*alike, *usable]))
+    shown = ", ".join(names[:NAMES_SHOWN]) + (" …" if len(names) > NAMES_SHOWN else "")
+    told = f"The tools that you may use are: {shown}." if names else "There are no tools; answer without them."
+    return error_result(" ".join(filter(None, (f"There is no tool “{name[:100]}”. {told}", more))))
 
 
 def _description(tool: OfferedTool, limit: int | None) -> str:

@@ -176,6 +176,11 @@ class ToolResult:
     duration_ms: int = 0
 
 
+def error_result(text: str) -> ToolResult:
+    """A call that failed before any tool ran, in the same words for the model and for people."""
+    return ToolResult(ToolStatus.ERROR, text, ({"type": "text", "text": text},))
+
+
 # --- How a call is decided ----------------------------------------------------------------------------------------
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.utils import timezone
 
-from agents.context import reserved_tokens
+from agents.context import can_read_on, reserved_tokens
 from agents.events import Noticed
 from agents.loop import Limits
-from agents.mcp_toolbox import MCPToolbox
+from agents.own_tools import TurnToolbox
 from agents.parts import ModelMessage, TextContent
 from agents.prompts import system_prompt
 from agents.providers.chat_model import ChatModel
@@ -29,7 +29,7 @@ class Briefing:
     notices: Sequence[Noticed]
 
 
-def briefing(plan: TurnPlan, model: ChatModel, toolbox: MCPToolbox) -> Briefing:
+def briefing(plan: TurnPlan, model: ChatModel, toolbox: TurnToolbox) -> Briefing:
     """Pure: no query, no network."""
     options = plan.turn.options
     offered = toolbox.specs() if model.capabilities.tools and options.get("tools", True) else ()
@@ -49,18 +49,19 @@ def briefing(plan: TurnPlan, model: ChatModel, toolbox: MCPToolbox) -> Briefing:
         continuing=plan.turn.kind == Turn.Kind.CONTINUE,
         first_part=plan.turn.first_part,
         reserved=reserved_tokens(prompt, offered),
+        readable=can_read_on(offered),
     )
     system = [ModelMessage("system", (TextContent(prompt),))] if prompt else []
     return Briefing([*system, *past.messages], past.open_round, [*_problems(plan, toolbox), *past.notices])
 
 
-def _problems(plan: TurnPlan, toolbox: MCPToolbox) -> list[Noticed]:
+def _problems(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:
     """Which servers offer nothing, and why, once a turn, before the model is called (SPEC L9)."""
     if not toolbox.problems or plan.turn.rounds > 0:
         return []
     detail = "\n".join(f"{problem.title}: {problem.message}" for problem in toolbox.problems)
     names = ", ".join(problem.title for problem in toolbox.problems)
-    some = "Some tools are unavailable" if toolbox.specs() else "No tools are available"
+    some = "Some tools are unavailable" if toolbox.offered else "No tools are available"
     return [Noticed("tools_unavailable", f"{some}: {names}.", detail)]
 
 

@@ -74,6 +74,7 @@ def model_messages(
     continuing: bool = False,
     first_part: int = 0,
     reserved: int = 0,
+    readable: bool = False,
 ) -> History:
     """The messages of `path`, root to leaf, for a model.
 
@@ -81,6 +82,7 @@ def model_messages(
     `open_round`. `calls` are those of each message, with `questions` and `artifacts` prefetched; `attachments` the
     files that messages and artifacts name, by id. `continuing`: the answer's parts before `first_part` stand, and the
     model is asked to go on from them (SPEC T5). `reserved` tokens of the context belong to the system prompt and tools.
+    `readable`: the model can page through outputs that are cut.
     """
     files = attachments or {}
     images: dict[str, ImageContent] = {}
@@ -96,7 +98,7 @@ def model_messages(
             messages += told
         else:
             messages += answer.messages(answer.rounds)
-    fitted = fit(_from_a_question(messages), input_budget(capabilities, reserved))
+    fitted = fit(_from_a_question(messages), input_budget(capabilities, reserved), readable=readable)
     shorter = (fitted.cut or fitted.dropped) and open_round is None
     return History(fitted.messages, open_round, [Noticed(*shortened_notice(fitted))] if shorter else [], images)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from chatui.text import clean, clean_json
 from mcpservers import media
+from mcpservers.cuts import Cut, cut, whole_name
 from mcpservers.outcomes import ArtifactData, ToolOutcome
 from mcpservers.structured import is_repeated, violation
 
@@ -41,7 +42,8 @@ def normalise(raw: Any, *, images: bool, output_schema: Mapping[str, Any] | None
 
     `images` says that the model sees pictures (they are then its image parts; the text only names them).
     `text` has at most `limit` characters, is never empty and holds no base64; a longer one ends in a note that names
-    the file with the whole. A result that breaks `output_schema` is passed on and says so.
+    the file with the whole, the last of the artifacts, and says how to read on. A result that breaks `output_schema`
+    is passed on and says so.
     """
     result = raw if isinstance(raw, Mapping) else {}
     failed = result.get("isError") is True
@@ -253,20 +255,14 @@ class _Reading:
             text += f"\n[{self._left_out} more parts were left out]"
         self._show(list(range(len(self.artifacts))))  # those that a title or an address brought
         if len(text) > limit:
-            whole = "\n".join(self.texts).encode()
-            index = self._keep(whole, "text/plain", kind="file", address="result.txt")
-            if index >= 0:
-                self.content.insert(0, {"type": "artifact", "index": index})
-            text = _cut(text, limit, self.artifacts[index].name if index >= 0 else "")
+            name = whole_name(text)
+            self.content.insert(0, {"type": "artifact", "index": len(self.artifacts)})
+            self.artifacts.append(ArtifactData(text.encode(), "text/plain", name))
+            before = f"The result was cut: it has {len(text):,} characters. The user has the whole as “{name}”;"
+            text = cut(text, limit, before, Cut(name), "Or ask for less at a time.")
         if not self.content:
             self.content.append({"type": "text", "text": text})
         return ToolOutcome(status, text, tuple(_bounded(self.content, limit)), tuple(self.artifacts))
-
-
-def _cut(text: str, limit: int, name: str) -> str:
-    where = f"; the whole is in the file “{name}”, which the user has" if name else ""
-    note = f"\n[The result was cut: it has {len(text):,} characters{where}. Ask for less at a time.]"
-    return (text[: max(0, limit - len(note))] + note)[:limit]
 
 
 def _bounded(content: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:

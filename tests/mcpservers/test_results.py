@@ -394,8 +394,12 @@ def test_a_huge_text_is_cut_and_the_whole_is_a_file() -> None:
     assert time.process_time() - started < 3
     assert len(outcome.text) <= LIMIT
     assert "5,000,000 characters" in outcome.text
-    assert "“result.txt”" in outcome.text
     assert outcome.artifacts[0].data == b"x" * 5_000_000
+    name = outcome.artifacts[0].name
+    assert outcome.text.endswith(
+        f"The user has the whole as “{name}”; read_result with result “{name}” and offset {outcome.text.index('[') - 1}"
+        " reads on. Or ask for less at a time.]"
+    )
     assert len(json.dumps(outcome.content)) < LIMIT + 1000
 
 
