@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
@@ -73,12 +73,52 @@ def release(database: Path) -> None:
 def claim_or_exit() -> None:
     """For a server's start: claim the database, or end this process with the reason in one line."""
     database = database_file()
-    if database is None:
-        return
     try:
-        claim(database)
+        if database is not None:
+            claim(database)
+        elif settings.DATABASES["default"]["ENGINE"].endswith("postgresql") and not settings.REDIS_URL:
+            claim_postgresql()
     except AlreadyServedError as error:
         sys.exit(error.public_message)
+
+
+_NOT_OF_LIBPQ = ("assume_role", "context", "cursor_factory", "isolation_level", "pool", "server_side_binding")
+_ADVISORY_LOCK = 0x63686174_7569  # "chatui": one number for all, the lock is of one database
+_session: Any = None  # holds the lock as long as this process lives
+
+
+def claim_postgresql() -> None:
+    """Hold an advisory lock of the database until the process ends. Raises `AlreadyServedError`; again is harmless.
+
+    A database that cannot be reached claims nothing: `/readyz` and `check --deploy` tell of that.
+    """
+    global _session
+    if _session is not None:
+        return
+    import psycopg
+    from django.db import connection
+
+    parameters = {
+        name: value for name, value in connection.get_connection_params().items() if name not in _NOT_OF_LIBPQ
+    }
+    try:
+        session = psycopg.connect(**parameters, autocommit=True)
+    except psycopg.OperationalError as error:
+        logger.warning("The database cannot be reached, so it is not claimed: %s", error)
+        return
+    held = session.execute("SELECT pg_try_advisory_lock(%s)", [_ADVISORY_LOCK]).fetchone()
+    if not held or not held[0]:
+        session.close()
+        raise AlreadyServedError(public_message=_refusal(Path(str(parameters["dbname"])), ""))
+    _session = session
+
+
+def release_postgresql() -> None:
+    """Give the claim back before the process ends."""
+    global _session
+    session, _session = _session, None
+    if session is not None:
+        session.close()
 
 
 # --- The worker ------------------------------------------------------------------------------------------------------

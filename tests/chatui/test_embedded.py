@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from django.db import connection
 
 from chatui import embedded
 from chatui.embedded_worker import Worker
+from tests.settings import SQLITE
 
 HOLD = """
 import sys; from pathlib import Path; from chatui.embedded import claim, AlreadyServedError
@@ -51,6 +53,39 @@ def test_a_second_process_on_the_same_file_is_refused_and_told_whose_it_is(tmp_p
             assert second.communicate()[1].startswith("Another server (process ")
             assert second.returncode == 1
         first.communicate("")
+
+
+CLAIM_POSTGRESQL = """
+import sys, django; django.setup()
+from chatui.embedded import claim_postgresql, AlreadyServedError
+try:
+    claim_postgresql()
+except AlreadyServedError as error:
+    sys.exit(error.public_message)
+print("held")
+"""
+
+
+@pytest.mark.skipif(SQLITE, reason="claims a PostgreSQL database; run without TEST_DATABASE=sqlite")
+def test_a_second_process_on_the_same_postgresql_database_is_refused_without_redis(db: None) -> None:
+    parameters = connection.get_connection_params()
+    url = f"postgresql://{parameters['user']}@/{parameters['dbname']}?host={parameters['host']}"
+    environment = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "chatui.settings"}
+
+    def claiming() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", CLAIM_POSTGRESQL]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+    assert claiming().stdout == "held\n"
+    embedded.claim_postgresql()
+    try:
+        embedded.claim_postgresql()
+        refused = claiming()
+        assert refused.returncode == 1
+        assert "REDIS_URL" in refused.stderr
+    finally:
+        embedded.release_postgresql()
+    assert claiming().stdout == "held\n"
 
 
 def test_a_claim_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
