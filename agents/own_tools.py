@@ -6,13 +6,16 @@ are rows, frames and history like any other.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 from agents.mcp_toolbox import MCPToolbox, unknown_tool
 from agents.parts import Decision, JSONObject, PreparedCall, ToolRequest, ToolResult, ToolSpec, error_result
+from agents.tool_search import Deferral
 from agents.toolbox import ProgressCallback
 from agents.understanding import understand
 from mcpservers.catalogue import ServerProblem
@@ -55,10 +58,13 @@ class OwnTool(Protocol):
 
 
 class TurnToolbox:
-    """`mcp` and our `own` tools behind the `Toolbox` protocol."""
+    """`mcp` and our `own` tools behind the `Toolbox` protocol; with a `deferral` not all of `mcp` is offered at once.
 
-    def __init__(self, mcp: MCPToolbox, own: Sequence[OwnTool] = ()) -> None:
-        self._mcp = mcp
+    A deferred tool may be called all the same, by a model that knows its name; from then on it is offered.
+    """
+
+    def __init__(self, mcp: MCPToolbox, own: Sequence[OwnTool] = (), deferral: Deferral | None = None) -> None:
+        self._mcp, self._deferral = mcp, deferral
         self._own = {tool.name: tool for tool in own}
         self._schemas = {tool.name: _repaired(tool, mcp.dialect) for tool in own}
 
@@ -74,10 +80,11 @@ class TurnToolbox:
     @property
     def offered(self) -> dict[str, list[str]]:
         """Exposed name → [server id, tool] of what servers offer, to be stored with the turn (SPEC C4)."""
-        return self._mcp.offered
+        offered = self._mcp.offered
+        return offered if self._deferral is None else {name: offered[name] for name in self._deferral.offered}
 
     def specs(self) -> Sequence[ToolSpec]:
-        return [*self._mcp.specs(), *self._own_specs()]
+        return [*self._mcp.specs(self._deferral.offered if self._deferral else None), *self._own_specs()]
 
     def _own_specs(self) -> list[ToolSpec]:
         return [
@@ -92,7 +99,10 @@ class TurnToolbox:
             return self._prepare_own(request, tool)
         prepared = await self._mcp.prepare(request)
         if prepared.server_id is None:
-            return replace(prepared, result=unknown_tool(request.name, [spec.name for spec in self.specs()]))
+            deferred = self._deferral.deferred if self._deferral else ()
+            return replace(prepared, result=unknown_tool(request.name, [spec.name for spec in self.specs()], deferred))
+        if self._deferral is not None:
+            self._deferral.reveal([request.name])
         return prepared
 
     def _prepare_own(self, request: ToolRequest, tool: OwnTool) -> PreparedCall:
@@ -122,6 +132,11 @@ class TurnToolbox:
 
 def _repaired(tool: OwnTool, dialect: str) -> RepairedSchema:
     """The parameters as the endpoint's dialect has them."""
-    repaired = repair(tool.parameters, dialect)
+    return _repaired_once(json.dumps(tool.parameters), dialect)
+
+
+@lru_cache(maxsize=64)
+def _repaired_once(parameters: str, dialect: str) -> RepairedSchema:
+    repaired = repair(json.loads(parameters), dialect)
     assert not isinstance(repaired, Quarantined), repaired.reason  # our own schema
     return repaired

@@ -116,7 +116,7 @@ if REDIS_URL:
         "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
     }
 else:
-    CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+    CHANNEL_LAYERS = {"default": {"BACKEND": "chatui.layers.LocalLayer"}}
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 CELERY_BROKER_URL = REDIS_URL or "memory://"
@@ -299,6 +299,8 @@ MCP = {
     "MAX_MESSAGE": env.int("MCP_MAX_MESSAGE", default=16 * 2**20),
     "OFFER_BUDGET_SECONDS": env.float("MCP_OFFER_BUDGET_SECONDS", default=5.0),
     "OFFER_MAX_TOOLS": env.int("MCP_OFFER_MAX_TOOLS", default=128),  # what OpenAI accepts
+    "OFFER_DEFER_ABOVE": env.int("MCP_OFFER_DEFER_ABOVE", default=60),
+    "OFFER_CONTEXT_SHARE": env.float("MCP_OFFER_CONTEXT_SHARE", default=0.2),
     "LIST_MAX_PAGES": 50,
     "LIST_MAX_TOOLS": 1000,
     "LIST_MAX_BYTES": 5 * 2**20,

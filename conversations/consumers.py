@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from asgiref.typing import WebSocketSendEvent
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.http.request import validate_host
@@ -150,12 +151,12 @@ class ChatConsumer(AsyncWebsocketConsumer):
             logger.error("Following turn %s failed", turn_id, exc_info=error)
 
     async def _pump(self, turn_id: UUID, after: int) -> None:
-        channel = feed.current()
+        channel, send = feed.current(), self.base_send
         while True:
             try:
                 sent = 0
                 async for text in channel.follow(turn_id, after):
-                    await self.send(text_data=text)
+                    await send(WebSocketSendEvent(type="websocket.send", bytes=None, text=text))
                     after += 1
                     sent += 1
                     if sent % 20 == 0:  # a burst must not starve the other sockets of this process
