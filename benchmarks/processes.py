@@ -93,6 +93,13 @@ class Usage:
         """Seconds, user and system, so far."""
         return sum(sum(process.cpu_times()[:2]) for process in self._all())
 
+    def waited(self) -> float:
+        """Seconds that its threads were ready and had no core, so far: what other processes took. 0 where unknown."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        with contextlib.suppress(OSError):
+            return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir()) / 1e9
+        return 0.0
+
     def megabytes(self) -> float:
         return sum(process.memory_info().rss for process in self._all()) / 1e6
 
