@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -239,7 +240,8 @@ async def close_sockets() -> None:
     """Close every open socket with 1012 (clients come back with jitter) and give the frames a second to leave."""
     sockets = list(open_sockets())
     for socket in sockets:
-        await socket.close(code=RESTART)
+        with contextlib.suppress(OSError):  # uvicorn's ClientDisconnected: this one went by itself
+            await socket.close(code=RESTART)
     gone = [asyncio.ensure_future(socket.gone.wait()) for socket in sockets]
     if gone:
         _, late = await asyncio.wait(gone, timeout=1)

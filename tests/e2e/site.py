@@ -104,16 +104,18 @@ async def site(transactional_db: None, browser: Browser, settings: Any) -> Async
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     here = Site(f"http://127.0.0.1:{port}", browser)
-    yield here
-    for context in browser.contexts:
-        await context.close()
-    supervisor.current().draining = False
-    await supervisor.current().aclose(drain_seconds=0)
-    await lifecycle.aclose()
-    server.should_exit = True
-    await serving
-    assert here.complaints == []
-    assert here.foreign == []
+    try:
+        yield here
+        for context in browser.contexts:
+            await context.close()
+        supervisor.current().draining = False
+        await supervisor.current().aclose(drain_seconds=0)
+        await lifecycle.aclose()
+    finally:
+        server.should_exit = True
+        await serving
+    assert not here.complaints, here.complaints
+    assert not here.foreign, here.foreign
 
 
 @contextlib.contextmanager
