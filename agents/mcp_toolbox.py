@@ -27,10 +27,11 @@ from agents.understanding import understand
 from chatui.errors import ChatUIError
 from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
-from mcpservers import calls, catalogue
+from mcpservers import calls, catalogue, connections
 from mcpservers.approvals import Do, Rule, RuleVerdict, claims
 from mcpservers.catalogue import Offer, OfferedTool, WantedServer
 from mcpservers.models import MCPServer
+from mcpservers.requests import RequestContext
 from mcpservers.schemas import DIALECTS
 
 NAMES_SHOWN = 40
@@ -57,6 +58,7 @@ class MCPToolbox:
     images: bool = False
     present: bool = True
     dialect: str = "openai"
+    request: RequestContext | None = None  # of the turn, for servers whose definition depends on it
     _tools: dict[str, OfferedTool] = field(default_factory=dict)
     _withheld: dict[str, OfferedTool] = field(default_factory=dict)
 
@@ -124,6 +126,7 @@ class MCPToolbox:
             call.arguments or {},
             turn_id=self.turn_id,
             progress=progress,
+            request=self.request,
             allow_globs=tool.globs,
             images=self.images,
             input_schema=definition.input_schema,
@@ -139,7 +142,9 @@ class MCPToolbox:
         )
 
     async def aclose(self) -> None:
-        """Nothing to give back: leases last as long as a call."""
+        """Close the connections that were the turn's own; of others, leases last as long as a call."""
+        if self.request is not None:
+            connections.manager().close_run(self.request.run)
 
     def _prepared(
         self,
@@ -239,13 +244,25 @@ async def open_toolbox(
     turn_id: UUID | None = None,
     images: bool = False,
     present: bool = True,
+    request: RequestContext | None = None,
 ) -> MCPToolbox:
     """The toolbox of one turn: the agent's servers, or the named ones of them (`()` for none).
 
+    What servers whose definition depends on the turn are told is `request`; their connections end with the toolbox.
     Raises `NotOfferedError`. Never raises for a server: see `MCPToolbox.problems`.
     """
     needs = _Needs((), ())
     if servers is None or servers:
         needs = await in_rows(_needs, actor, agent_id, servers)
-    offer = await catalogue.offered_to(actor, needs.wanted, dialect=dialect, agent_rules=needs.rules)
-    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect)
+    if request is None:
+        offer = await catalogue.offered_to(actor, needs.wanted, dialect=dialect, agent_rules=needs.rules)
+        return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect)
+    connections.manager().open_run(request.run)
+    try:
+        offer = await catalogue.offered_to(
+            actor, needs.wanted, dialect=dialect, agent_rules=needs.rules, request=request
+        )
+    except BaseException:
+        connections.manager().close_run(request.run)
+        raise
+    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, request)

@@ -201,6 +201,9 @@ class TurnTask:
             return await opening
         except asyncio.CancelledError:
             opening.cancel()
+            await asyncio.wait({opening})
+            if not opening.cancelled() and opening.exception() is None:  # it was open at that very moment
+                await opening.result().aclose()
             raise
 
     # --- Events ---

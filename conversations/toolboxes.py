@@ -8,6 +8,7 @@ from agents.read_result import ReadResult
 from conversations.models import ToolCall
 from conversations.plans import TurnPlan
 from conversations.stored_results import StoredTexts
+from mcpservers.requests import RequestContext
 
 
 async def open_turn_toolbox(plan: TurnPlan) -> TurnToolbox:
@@ -21,6 +22,7 @@ async def open_turn_toolbox(plan: TurnPlan) -> TurnToolbox:
         turn_id=turn.pk,
         images=plan.model.images,
         present=turn.present,
+        request=RequestContext(turn.pk, turn.conversation_id, turn.message_id),
     )
     told = [call.result_text for call in earlier_calls(plan)]
     texts = StoredTexts(plan.actor, turn.conversation_id)

@@ -26,14 +26,17 @@ from chatui.text import clean_json
 from mcpservers import approvals, connections, results
 from mcpservers.connection import Connection
 from mcpservers.errors import (
+    BusyError,
     ConnectionLostError,
     NotReadyError,
     RequestFailedError,
     RequestTimeoutError,
     ServerUnavailableError,
 )
+from mcpservers.health import troubles
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.outcomes import ArtifactData, Status, ToolOutcome
+from mcpservers.requests import RequestContext
 from mcpservers.transports import ConnectionTarget, target_of
 
 logger = logging.getLogger(__name__)
@@ -135,6 +138,7 @@ async def call_tool(
     *,
     turn_id: UUID | None,
     progress: Progress,
+    request: RequestContext | None = None,
     allow_globs: Sequence[str] = (),
     images: bool = False,
     input_schema: Mapping[str, Any] | None = None,
@@ -143,12 +147,13 @@ async def call_tool(
 ) -> ToolOutcome:
     """Call a tool as `actor` and say how it ended. Raises nothing but `CancelledError`, which reaches the server.
 
+    A server whose definition depends on the turn needs its `request`, whose run is open (`ConnectionManager.open_run`).
     The outcome's text is for the model; `duration_ms` is the whole time, opening a connection included.
     """
     began = time.monotonic()
     call = ToolCall(tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images)
     try:
-        outcome = await _outcome(actor, server_id, call, allow_globs, progress)
+        outcome = await _outcome(actor, server_id, call, allow_globs, progress, request)
     except Exception:  # boundary: the loop goes on with an error result, whatever went wrong here
         logger.exception("The call of a tool failed in turn %s.", turn_id)
         outcome = _failed("error", f"The call of “{tool}” failed for a reason of our own.")
@@ -156,7 +161,12 @@ async def call_tool(
 
 
 async def _outcome(
-    actor: Actor, server_id: UUID, call: ToolCall, allow_globs: Sequence[str], progress: Progress
+    actor: Actor,
+    server_id: UUID,
+    call: ToolCall,
+    allow_globs: Sequence[str],
+    progress: Progress,
+    request: RequestContext | None,
 ) -> ToolOutcome:
     authorization = await in_rows(authorize_call, actor, server_id, call.tool, allow_globs=allow_globs)
     server = authorization.server
@@ -164,7 +174,7 @@ async def _outcome(
         return _failed("denied", f"The call of “{call.tool}” is denied. {authorization.reason}")
     try:
         json.dumps(call.arguments, allow_nan=False)
-        target = target_of(server, authorization.actor, authorization.variables)
+        target = target_of(server, authorization.actor, authorization.variables, request=request)
     except ValueError:
         return _failed("error", "The arguments hold a number that JSON does not have (NaN or an infinity).")
     except NotReadyError as error:
@@ -173,6 +183,7 @@ async def _outcome(
     try:
         raw = await _result(target, call, repeatable, progress)
     except ChatUIError as error:
+        _noted(error, target)
         return _explained(error, server)
     return _normalised(raw, call, target)
 
@@ -268,6 +279,12 @@ def _redacted(value: Any, target: ConnectionTarget) -> Any:
             return [_redacted(item, target) for item in value]
         case _:
             return value
+
+
+def _noted(error: ChatUIError, target: ConnectionTarget) -> None:
+    """What a call suffered, for the admin; what connecting suffered is noted where it is connected."""
+    if isinstance(error, ConnectionLostError | RequestTimeoutError | BusyError):
+        troubles.note(target, error.code, str(error))
 
 
 def _explained(error: ChatUIError, server: MCPServer) -> ToolOutcome:

@@ -26,6 +26,8 @@ from mcpservers.errors import NotReadyError
 from mcpservers.fetching import Fetches, aclose, address_of, fetches, fill, system_actor
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from mcpservers.offers import Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
+from mcpservers.requests import RequestContext
+from mcpservers.scope import Scope
 from mcpservers.transports import ConnectionTarget, target_of
 from mcpservers.visible import visible
 
@@ -61,12 +63,18 @@ class _Candidate:
     target: ConnectionTarget | None = None
     entry: Entry | None = None
 
+    @property
+    def is_of_this_turn(self) -> bool:
+        return self.target is not None and self.target.scope is Scope.REQUEST
+
     def trouble(self, code: Any, message: str) -> None:
         server = self.server
         self.problem = ServerProblem(server.pk, server.slug, server.title, code, message)
 
 
-def _load(actor: Actor, wanted: Sequence[WantedServer], dialect: str) -> list[_Candidate]:
+def _load(
+    actor: Actor, wanted: Sequence[WantedServer], dialect: str, request: RequestContext | None = None
+) -> list[_Candidate]:
     """The candidates in the order wanted: five queries at most, however many servers."""
     rows = MCPServer.objects.visible_to(actor).filter(pk__in=[item.server_id for item in wanted])
     servers = {server.pk: server for server in rows.prefetch_related("grants")}
@@ -77,8 +85,9 @@ def _load(actor: Actor, wanted: Sequence[WantedServer], dialect: str) -> list[_C
         variables = {row.server_id: row.values for row in own}
     candidates = [_Candidate(item, servers[item.server_id]) for item in wanted if item.server_id in servers]
     for candidate in candidates:
-        _judge(actor, candidate, variables.get(candidate.server.pk, {}))
-    known = entries.find({address_of(c.target): c.server.slug for c in candidates if c.target is not None})
+        _judge(actor, candidate, variables.get(candidate.server.pk, {}), request)
+    stored = (c.target for c in candidates if c.target is not None and c.target.scope is not Scope.REQUEST)
+    known = entries.find({address_of(target): target.slug for target in stored})
     for candidate in candidates:
         if candidate.target is not None:
             candidate.entry = known.get(address_of(candidate.target))
@@ -87,7 +96,7 @@ def _load(actor: Actor, wanted: Sequence[WantedServer], dialect: str) -> list[_C
     return candidates
 
 
-def _judge(actor: Actor, candidate: _Candidate, variables: dict[str, str]) -> None:
+def _judge(actor: Actor, candidate: _Candidate, variables: dict[str, str], request: RequestContext | None) -> None:
     server = candidate.server
     if not server.enabled:
         candidate.trouble("disabled", "It is switched off.")
@@ -97,7 +106,7 @@ def _judge(actor: Actor, candidate: _Candidate, variables: dict[str, str]) -> No
         candidate.trouble("not_granted", may.reason)
         return
     try:
-        candidate.target = target_of(server, actor, variables)
+        candidate.target = target_of(server, actor, variables, request=request)
     except NotReadyError as error:
         candidate.trouble("not_ready", error.public_message)
 
@@ -117,19 +126,25 @@ def _may_use(actor: Actor, grants: Sequence[ServerGrant]) -> Verdict:
 
 
 async def offered_to(
-    actor: Actor, wanted: Sequence[WantedServer], *, dialect: str = "openai", agent_rules: Sequence[Rule] = ()
+    actor: Actor,
+    wanted: Sequence[WantedServer],
+    *,
+    dialect: str = "openai",
+    agent_rules: Sequence[Rule] = (),
+    request: RequestContext | None = None,
 ) -> Offer:
     """What `actor` may be offered of the `wanted` servers, in their order, `MCP_OFFER_MAX_TOOLS` at most.
 
     No network where the catalogue knows the servers. An unknown one is connected to within
     `MCP_OFFER_BUDGET_SECONDS`, all at once; one that is late is offered from the next turn on. Where nothing at all
-    is known, the first server is waited for thrice as long. Never raises for a server: its trouble is a problem of
-    the offer.
+    is known, the first server is waited for thrice as long. A server whose definition depends on the turn is waited
+    for thrice as long too: it is listed for this `request` alone, whose run must be open. Never raises for a server:
+    its trouble is a problem of the offer.
     """
     if not wanted:
         return Offer()
     found = fetches()  # from now on changes of lists are heard
-    candidates = await in_rows(_load, actor, wanted, dialect)
+    candidates = await in_rows(_load, actor, wanted, dialect, request)
     await _fill(found, candidates, dialect)
     tools: list[OfferedTool] = []
     withheld: list[OfferedTool] = []
@@ -182,6 +197,9 @@ async def _fill(found: Fetches, candidates: Sequence[_Candidate], dialect: str) 
     if not done and all(candidate.entry is None for candidate in candidates):
         # Nothing at all to offer yet: an answer without any tool is worth less than a longer wait, once.
         await asyncio.wait(tasks, timeout=2 * budget, return_when=asyncio.FIRST_COMPLETED)
+    of_this_turn = [task for candidate, task in waiting if candidate.is_of_this_turn and not task.done()]
+    if of_this_turn:
+        await asyncio.wait(of_this_turn, timeout=2 * budget)
     for candidate, task in waiting:
         _settle(candidate, task)
         if candidate.entry is not None:
@@ -198,6 +216,8 @@ def _settle(candidate: _Candidate, task: asyncio.Task[Entry]) -> None:
             candidate.trouble("incomplete", _last_warning(fetched))
     elif candidate.entry is not None:
         return
+    elif not task.done() and candidate.is_of_this_turn:
+        candidate.trouble("unavailable", "It did not list its tools in time, so this turn goes on without it.")
     elif not task.done():
         candidate.trouble("unavailable", "It is still being connected; its tools come with the next message.")
     elif task.cancelled():
@@ -249,11 +269,13 @@ def decide(server: MCPServer, tool: str, agent_rules: Sequence[Rule] = ()) -> Ru
 async def server_states(actor: Actor, server_ids: Sequence[UUID]) -> list[ServerState]:
     """What is known of the servers, for the picker: nothing is waited for, but what is unknown is fetched meanwhile."""
     wanted = [WantedServer(server_id) for server_id in server_ids]
-    candidates = await in_rows(_load, actor, wanted, "openai")
+    candidates = await in_rows(_load, actor, wanted, "openai", RequestContext.of_trial())
     found = fetches()
     for candidate in candidates:
         target = candidate.target
-        if target is not None and candidate.entry is None and not found.failure(address_of(target)):
+        if target is None or candidate.entry is not None or candidate.is_of_this_turn:
+            continue
+        if not found.failure(address_of(target)):
             found.start(target)
     return [_state(actor, candidate, found) for candidate in candidates]
 
@@ -267,21 +289,26 @@ def _state(actor: Actor, candidate: _Candidate, found: Fetches) -> ServerState:
         )
     assert candidate.target is not None
     failure = found.failure(address_of(candidate.target))
+    refusal = connections.manager().breaker.refusal(candidate.target.circuit)
     tools = tuple(_judged(actor, candidate, "openai", ())) if candidate.entry is not None else ()
+    if refusal is not None:
+        return ServerState(server.slug, server.title, "error", refusal.message, tools, refusal.retry_at)
     if failure:
         return ServerState(server.slug, server.title, "error", failure, tools)
+    if candidate.is_of_this_turn:
+        return ServerState(server.slug, server.title, "ready", "Its tools are listed anew in every turn.")
     if candidate.entry is None:
         return ServerState(server.slug, server.title, "unknown", "It is being connected.")
     return ServerState(server.slug, server.title, "ready", "", tools)
 
 
-def _target(server_id: UUID, actor: Actor | None) -> ConnectionTarget:
+def _target(server_id: UUID, actor: Actor | None, request: RequestContext) -> ConnectionTarget:
     server = MCPServer.objects.as_system().select_related("organization").get(pk=server_id)
     variables: dict[str, str] = {}
     if actor is not None and server.variables:
         own = UserVariables.objects.filter(server=server, user_id=actor.user_id).first()
         variables = own.values if own is not None else {}
-    return target_of(server, actor or system_actor(server), variables)
+    return target_of(server, actor or system_actor(server), variables, request=request)
 
 
 async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshReport:
@@ -293,8 +320,10 @@ async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshRepo
     """
     began = time.monotonic()
     manager = connections.ConnectionManager(record=_record)
+    request = RequestContext.of_trial()
+    manager.open_run(request.run)
     try:
-        target = await in_rows(_target, server_id, actor)
+        target = await in_rows(_target, server_id, actor, request)
         revision = entries.new_revision()
         async with manager.borrow(target) as connection:
             found = await discover(connection)
@@ -307,7 +336,8 @@ async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshRepo
                 warnings=tuple(_warning(item) for item in found.warnings),
                 server_info=connection.server_info,
             )
-        await in_rows(entries.store, address_of(target), target.slug, found, revision)
+        if target.scope is not Scope.REQUEST:
+            await in_rows(entries.store, address_of(target), target.slug, found, revision)
         fetching.forgive(server_id)
     except ChatUIError as error:
         return RefreshReport(duration_ms=_since(began), error=error.public_message)

@@ -51,8 +51,10 @@ class Connection:
         self.leases = 0
         self.retired = False  # not to be lent again; closed when the last lease comes back
         self.suspect = False  # left a request unanswered; to be proved before it is lent again
+        self.answered = False  # whether the server has answered any request since it was opened
         self.error: BaseException | None = None
-        self.opened_at = self.last_used = time.monotonic()
+        self.last_error = ""  # of a request, without our secrets
+        self.opened_at = self.last_used = self._heard = time.monotonic()
         self._on_tools_changed = on_tools_changed
         self._stop = asyncio.Event()
         self._closing = False
@@ -69,6 +71,20 @@ class Connection:
         """Whether a request may be sent."""
         opened = self._open is not None and not self._open.lost.is_set()
         return opened and not (self._closing or self._lost or self.owner is None or self.owner.done())
+
+    @property
+    def broke(self) -> bool:
+        """Whether it ended without our doing."""
+        ended = self.owner is not None and self.owner.done() and not self._closing
+        return self._lost or ended or (self._open is not None and self._open.lost.is_set() and not self._closing)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it is to be `proved` before it is lent: it left a request unanswered, or is a session long silent."""
+        if self.suspect:
+            return True
+        silent: float = time.monotonic() - self._heard
+        return bool(silent > settings.MCP["PING_SECONDS"] and self.era["mode"] != "modern")
 
     @property
     def _opened(self) -> OpenClient:
@@ -127,7 +143,7 @@ class Connection:
             raise
         if ready.done():
             self._open = ready.result()
-            self.opened_at = self.last_used = time.monotonic()
+            self.opened_at = self.last_used = self._heard = time.monotonic()
             return
         error = self.error if owner.done() else TimeoutError()
         await self.aclose(grace=0)
@@ -220,8 +236,16 @@ class Connection:
             raise self._unanswered(task, self.owner, clock)
         error = task.exception()
         if error is None:
+            self._hears()
             return task.result()
-        raise self._translated(error, note) from error
+        translated = self._translated(error, note)
+        if isinstance(translated, RequestFailedError):
+            self._hears()
+        self.last_error = str(translated)
+        raise translated from error
+
+    def _hears(self) -> None:
+        self.answered, self._heard = True, time.monotonic()
 
     async def _send(
         self,
@@ -252,7 +276,7 @@ class Connection:
         self._abandon(task)
         if owner.done():
             return ConnectionLostError(self._why())
-        self.suspect = True
+        self.suspect, self.last_error = True, clock.verdict()
         return RequestTimeoutError(clock.verdict(), public_message=clock.verdict())
 
     def _abandon(self, task: asyncio.Task[dict[str, Any]]) -> None:
@@ -304,10 +328,10 @@ class Connection:
         return "the process ended" if self.target.transport is Transport.STDIO else "the connection was closed"
 
     async def proved(self) -> bool:
-        """Whether a suspect connection still answers; a stateless one over HTTP has nothing that could hang."""
+        """Whether a doubtful connection still answers; a stateless one over HTTP has nothing that could hang."""
         async with self._proof:
             modern = self.era["mode"] == "modern"
-            if not self.suspect or (modern and self.transport is not Transport.STDIO):
+            if not self.is_doubtful or (modern and self.transport is not Transport.STDIO):
                 self.suspect = False
                 return self.alive
             try:

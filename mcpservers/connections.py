@@ -23,11 +23,14 @@ from django.utils import timezone
 
 from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
+from mcpservers.breaker import Breaker, Circuit, Refusal
 from mcpservers.connection import Connection
 from mcpservers.errors import ConnectionLostError
+from mcpservers.health import troubles
 from mcpservers.models import MCPServer
+from mcpservers.places import Places
 from mcpservers.scope import Scope
-from mcpservers.transports import ConnectionKey, ConnectionTarget
+from mcpservers.transports import ConnectionKey, ConnectionTarget, RequestPrincipal
 
 logger = logging.getLogger(__name__)
 
@@ -58,13 +61,17 @@ class ConnectionInfo:
 class ConnectionManager:
     """Borrow with `async with manager.borrow(target) as connection`; close everything with `aclose`.
 
-    `record` is told how each connect went: the target, what to remember (None on failure) and the error ("" on
-    success). Callbacks in `on_tools_changed` hear of a server's `notifications/tools/list_changed`.
+    A target of request scope is lent within its run alone: between `open_run` and `close_run`. `record` is told how
+    each connect went: the target, what to remember (None on failure) and the error ("" on success). Callbacks in
+    `on_tools_changed` hear of a server's `notifications/tools/list_changed`.
     """
 
     def __init__(self, *, record: Record | None = None) -> None:
         self.on_tools_changed: list[OnToolsChanged] = []
+        self.breaker = Breaker()
         self._record = record
+        self._places = Places(lambda: self._all.values(), self._retire)
+        self._runs: set[UUID] = set()  # runs of turns that go on
         self._pool: dict[ConnectionKey, Connection] = {}
         self._all: dict[UUID, Connection] = {}
         self._opening: dict[ConnectionKey, asyncio.Task[Connection]] = {}
@@ -78,7 +85,8 @@ class ConnectionManager:
     async def borrow(self, target: ConnectionTarget) -> AsyncGenerator[Connection]:
         """Lend a connection for `target`, opening it if need be; others may use it at the same time.
 
-        Raises `ServerUnavailableError` when it cannot be opened, `DrainingError` once `aclose` has begun.
+        Raises `ServerUnavailableError` when it cannot be opened: `ThrottledError` after several failures, `BusyError`
+        where there is no place. Raises `DrainingError` once `aclose` has begun.
         """
         connection = await self._lend(target)
         try:
@@ -90,6 +98,8 @@ class ConnectionManager:
         for _ in range(3):
             if self._draining:
                 raise DrainingError
+            if target.run is not None and target.run not in self._runs:
+                raise ConnectionLostError("the turn has ended", sent=False)
             connection = self._pool.get(target.key)
             if connection is not None and not connection.alive:
                 self._retire(connection)
@@ -99,7 +109,7 @@ class ConnectionManager:
             # A lease before the proof, so that nobody closes it under us.
             connection.leases += 1
             self._stop_timer(connection)
-            if connection.alive and (not connection.suspect or await self._proved(connection)):
+            if connection.alive and (not connection.is_doubtful or await self._proved(connection)):
                 return connection
             self._retire(connection)
             self._give_back(connection)
@@ -116,6 +126,7 @@ class ConnectionManager:
         """One opening for all who ask meanwhile; it goes on when one of them stops waiting."""
         opening = self._opening.get(target.key)
         if opening is None:
+            self.breaker.check(target.circuit)
             opening = asyncio.create_task(
                 self._open(target), name=f"mcp-open-{target.slug}", context=contextvars.Context()
             )
@@ -124,12 +135,17 @@ class ConnectionManager:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            if opening.cancelled() and self._draining:
+            waiter = asyncio.current_task()
+            if not opening.cancelled() or (waiter is not None and waiter.cancelling()):
+                raise
+            if self._draining:
                 raise DrainingError from None
-            raise
+            raise ConnectionLostError("the turn has ended", sent=False) from None
 
     def _opened(self, key: ConnectionKey, opening: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
+        self._places.leave(key)
+        self._places.changed()
         if not opening.cancelled():
             opening.exception()  # seen, even if nobody waits any more
 
@@ -137,18 +153,31 @@ class ConnectionManager:
         for other in list(self._all.values()):
             if other.target.key.slot == target.key.slot:
                 self._retire(other)  # of an older definition, or of values that have changed
+        await self._places.take(target)
         connection = Connection(target, on_tools_changed=self._tools_changed)
+        began = time.monotonic()
         try:
             await connection.open()
+        except asyncio.CancelledError:
+            # A turn that nobody waits for any longer than this says nothing for the server.
+            if not self._draining and time.monotonic() - began > settings.MCP["OFFER_BUDGET_SECONDS"]:
+                self._failed(target, "server_unavailable", f"“{target.title}” did not answer while the turn ran.")
+            raise
         except ChatUIError as error:
+            self._failed(target, error.code, str(error), error.public_message)
             await self._tell(target, None, str(error))
             raise
         self._all[connection.id] = self._pool[target.key] = connection
+        self._places.leave(target.key)
         assert connection.owner is not None
         connection.owner.add_done_callback(lambda _: self._gone(connection))
         self._start_timer(connection)
         await self._tell(target, connection.era, "")
         return connection
+
+    def _failed(self, target: ConnectionTarget, kind: str, detail: str, cause: str = "") -> None:
+        self.breaker.failed(target.circuit, cause or detail)
+        troubles.note(target, kind, detail)
 
     async def _tell(self, target: ConnectionTarget, era: dict[str, Any] | None, error: str) -> None:
         if self._record is None:
@@ -167,8 +196,11 @@ class ConnectionManager:
     def _give_back(self, connection: Connection) -> None:
         connection.leases -= 1
         connection.last_used = time.monotonic()
+        if connection.answered:
+            self.breaker.succeeded(connection.target.circuit)
         if connection.leases:
             return
+        self._places.changed()
         if connection.retired or not connection.alive:
             self._close(connection)
         else:
@@ -180,6 +212,7 @@ class ConnectionManager:
             del self._pool[connection.target.key]
         if connection.retired:
             return
+        self._weigh(connection)
         connection.retired = True
         if connection.leases:
             longest = settings.MCP["CALL_MAX_SECONDS"]
@@ -187,7 +220,15 @@ class ConnectionManager:
         else:
             self._close(connection)
 
+    def _weigh(self, connection: Connection) -> None:
+        """One that broke off before it answered anything counts as one that could not be opened."""
+        if connection.broke and not connection.answered and not connection.retired:
+            why = connection.last_error or str(connection.error or "") or "it ended the connection"
+            title = connection.target.title
+            self._failed(connection.target, "connection_lost", f"“{title}” broke off before it answered: {why}.")
+
     def _close(self, connection: Connection) -> None:
+        self._weigh(connection)
         connection.retired = True
         self._stop_timer(connection)
         if self._pool.get(connection.target.key) is connection:
@@ -198,23 +239,44 @@ class ConnectionManager:
 
     def _gone(self, connection: Connection) -> None:
         """The owner ended, for whatever reason."""
+        self._weigh(connection)
+        connection.retired = True
+        self._places.changed()
         self._stop_timer(connection)
         self._all.pop(connection.id, None)
         if self._pool.get(connection.target.key) is connection:
             del self._pool[connection.target.key]
 
     def _start_timer(self, connection: Connection) -> None:
-        if connection.target.scope is not Scope.APP:
-            loop = asyncio.get_running_loop()
-            self._timers[connection.id] = loop.call_later(settings.MCP["IDLE_SECONDS"], self._close, connection)
+        seconds = settings.MCP["APP_IDLE_SECONDS" if connection.target.scope is Scope.APP else "IDLE_SECONDS"]
+        self._timers[connection.id] = asyncio.get_running_loop().call_later(seconds, self._close, connection)
 
     def _stop_timer(self, connection: Connection) -> None:
         timer = self._timers.pop(connection.id, None)
         if timer is not None:
             timer.cancel()
 
+    # --- Runs of turns --------------------------------------------------------------------------------------------
+
+    def open_run(self, run: UUID) -> None:
+        """From now on connections may be opened for this run of a turn."""
+        self._runs.add(run)
+
+    def close_run(self, run: UUID) -> None:
+        """Close every connection of the run, also one that is being opened or used; it gets no other. Never raises."""
+        self._runs.discard(run)
+        for key, opening in list(self._opening.items()):
+            if isinstance(key.principal, RequestPrincipal) and key.principal.run == run:
+                opening.cancel()
+        for connection in list(self._all.values()):
+            if connection.target.run == run:
+                self._close(connection)
+
+    # --- By hand --------------------------------------------------------------------------------------------------
+
     def drop(self, server_id: UUID, *, user_id: UUID | None = None) -> int:
-        """Retire every connection to a server (of one user, if given); how many there were."""
+        """Retire every connection to a server (of one user, if given), forgive its failures; how many there were."""
+        self.breaker.reset(server_id, user_id=user_id)
         found = [
             connection
             for connection in self._all.values()
@@ -266,7 +328,7 @@ def _info(connection: Connection, now: float) -> ConnectionInfo:
         idle=0.0 if connection.leases else now - connection.last_used,
         leases=connection.leases,
         state="closing" if connection.retired else "suspect" if connection.suspect else "ready",
-        last_error=str(connection.error or ""),
+        last_error=connection.last_error or target.redact(str(connection.error or "")),
     )
 
 
@@ -300,6 +362,17 @@ def close_connection(connection_id: UUID) -> None:
     """Close one connection of this process, from any thread; it is on its way when this returns."""
     for loop, manager in list(_managers.items()):
         loop.call_soon_threadsafe(manager.drop_connection, connection_id)
+
+
+def refusals(server_id: UUID) -> list[tuple[Circuit, Refusal]]:
+    """The credentials with which a server is left alone now, in any loop of this process. From any thread."""
+    return [each for manager in list(_managers.values()) for each in manager.breaker.refusals(server_id)]
+
+
+def forgive(server_id: UUID) -> None:
+    """Let a server be tried again at once, in every loop of this process. From any thread."""
+    for manager in list(_managers.values()):
+        manager.breaker.reset(server_id)
 
 
 async def _record(target: ConnectionTarget, era: dict[str, Any] | None, error: str) -> None:

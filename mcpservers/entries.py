@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from django.utils import timezone
 from mcpservers.discovery import Discovery
 from mcpservers.models import CatalogueEntry
 from mcpservers.naming import exposed_name
-from mcpservers.schemas import Quarantined, repair
+from mcpservers.schemas import DIALECTS, Quarantined, repair
 from mcpservers.visible import visible
 
 MAX_ENTRIES = 1000
@@ -51,6 +52,7 @@ class Definition:
     absent: frozenset[tuple[str, ...]] = frozenset()
     notes: tuple[str, ...] = ()
     quarantined: str = ""
+    size: int = 0  # bytes of what a model is shown of it
 
 
 @dataclass(eq=False, slots=True)
@@ -110,8 +112,10 @@ def _definition(slug: str, tool: Mapping[str, Any], dialect: str) -> Definition:
     repaired = repair(schema, dialect)
     if isinstance(repaired, Quarantined):
         return replace(definition, quarantined=repaired.reason)
+    shown = [definition.exposed_name, definition.description[: DIALECTS[dialect].max_description], repaired.parameters]
     return replace(
         definition,
+        size=len(json.dumps(shown, ensure_ascii=False).encode("utf-8", "replace")),
         parameters=repaired.parameters,
         renames=repaired.renames,
         absent=repaired.absent,
@@ -242,14 +246,19 @@ def new_revision() -> int:
     return time.time_ns() // 1000
 
 
+def unstored(address: Address, slug: str, found: Discovery, revision: int) -> Entry:
+    """A discovery as the entry that serves its caller alone."""
+    return Entry(
+        address, slug, found.tools, found.warnings, found.instructions, found.complete, revision, timezone.now()
+    )
+
+
 def store(address: Address, slug: str, found: Discovery, revision: int) -> Entry:
     """Keep a discovery and return what serves from now on.
 
     A complete list is stored unless a newer one is (which is then returned); an incomplete one only serves its caller.
     """
-    entry = Entry(
-        address, slug, found.tools, found.warnings, found.instructions, found.complete, revision, timezone.now()
-    )
+    entry = unstored(address, slug, found, revision)
     if not found.complete:
         return entry
     where = {"server_id": address.server_id, "definition_hash": address.definition_hash, "owner_key": address.owner}

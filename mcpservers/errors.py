@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from chatui.errors import ChatUIError
 
 
@@ -17,12 +19,39 @@ class NotReadyError(ChatUIError):
         self.missing = missing  # names of the variables without a value
 
 
+class OutsideTurnError(NotReadyError):
+    """The definition uses `{{request.*}}`, and there is no turn."""
+
+    def __init__(self) -> None:
+        super().__init__("This server is connected to within a turn only: its definition uses {{request.*}}.")
+
+
 class ServerUnavailableError(ChatUIError):
     """The server cannot be connected to. `str(error)` may say more than `public_message`: it is for admins."""
 
     code = "server_unavailable"
     status = 502
     public_message = "The server cannot be reached."
+
+
+class ThrottledError(ServerUnavailableError):
+    """The server failed several times in a row and is left alone until `retry_at`."""
+
+    code = "server_throttled"
+    status = 503
+    public_message = "The server failed several times and is left alone for a while."
+
+    def __init__(self, message: str, *, retry_at: datetime) -> None:
+        super().__init__(message, public_message=message)
+        self.retry_at = retry_at
+
+
+class BusyError(ServerUnavailableError):
+    """Every place for a connection is in use, and none became free in time."""
+
+    code = "connections_busy"
+    status = 503
+    public_message = "Too many connections to MCP servers are in use at the moment. Please try again."
 
 
 class ConnectionLostError(ServerUnavailableError):

@@ -19,9 +19,10 @@ from mcpservers.entries import Address, Entry
 from mcpservers.errors import NotReadyError
 from mcpservers.models import MCPServer
 from mcpservers.scope import Scope, scope_of
-from mcpservers.transports import AppPrincipal, ConnectionTarget, target_of
+from mcpservers.transports import AppPrincipal, ConnectionTarget, RequestPrincipal, target_of
 
 logger = logging.getLogger(__name__)
+MAX_FAILURES = 1_000  # remembered ones, before those that are over are dropped
 NEGATIVE_SECONDS = 10.0  # after a failed connect, so long nobody tries again (SPEC C6)
 
 
@@ -30,6 +31,8 @@ def address_of(target: ConnectionTarget) -> Address:
     key = target.key
     if isinstance(key.principal, AppPrincipal):
         return Address(key.server_id, key.definition_hash)
+    if isinstance(key.principal, RequestPrincipal):  # never stored
+        return Address(key.server_id, key.definition_hash, f"run:{key.principal.run.hex}")
     return Address(key.server_id, key.definition_hash, f"{key.principal.user_id.hex[:24]}:{key.fingerprint[:24]}")
 
 
@@ -66,7 +69,12 @@ class Fetches:
         return address in self._changed
 
     def changed(self, target: ConnectionTarget) -> None:
-        """The server says that its list has changed: list it again, also if that is being done right now."""
+        """The server says that its list has changed: list it again, also if that is being done right now.
+
+        A server of request scope is listed in the next turn anyway.
+        """
+        if target.scope is Scope.REQUEST:
+            return
         address = address_of(target)
         self._changed.add(address)
         if address in self._tasks:
@@ -87,6 +95,8 @@ class Fetches:
                 found = await discover(connection)
             if not found.complete:
                 logger.warning("The tools of %s are not all known: %s", target.slug, found.warnings[-1]["message"])
+            if target.scope is Scope.REQUEST:
+                return entries.unstored(address, target.slug, found, revision)
             entry = await in_rows(entries.store, address, target.slug, found, revision)
             if address not in self._again:
                 return entry
@@ -103,7 +113,10 @@ class Fetches:
             return
         if not isinstance(error, ChatUIError):
             logger.error("The tools of server %s could not be listed", address.server_id, exc_info=error)
-        self._failed[address] = (time.monotonic() + NEGATIVE_SECONDS, words_of(error))
+        now = time.monotonic()
+        if len(self._failed) >= MAX_FAILURES:
+            self._failed = {key: value for key, value in self._failed.items() if value[0] > now}
+        self._failed[address] = (now + NEGATIVE_SECONDS, words_of(error))
 
     def fill_soon(self, server_id: UUID) -> None:
         """Fetch a changed server's tools behind whatever else is done."""
@@ -154,6 +167,7 @@ async def _tools_changed(target: ConnectionTarget) -> None:
 
 def forgive(server_id: UUID) -> None:
     """Let a server be tried again at once, in every loop of this process. From any thread."""
+    connections.forgive(server_id)
     for found in list(_fetches.values()):
         found.forgive(server_id)
 

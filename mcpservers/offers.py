@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -55,7 +56,7 @@ class ServerProblem:
     server_id: UUID
     slug: str
     title: str
-    code: Literal["unavailable", "not_ready", "not_granted", "disabled", "incomplete", "too_many"]
+    code: Literal["unavailable", "not_ready", "not_granted", "disabled", "incomplete"]
     message: str
 
 
@@ -78,6 +79,7 @@ class ServerState:
     state: Literal["ready", "needs_setup", "error", "off", "unknown"]
     message: str = ""
     tools: tuple[OfferedTool, ...] = ()
+    retry_at: datetime | None = None  # until then it is left alone, after several failures
 
 
 @dataclass(frozen=True, slots=True)

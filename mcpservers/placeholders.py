@@ -17,6 +17,7 @@ from mcpservers.errors import NotReadyError
 
 if TYPE_CHECKING:
     from accounts.actors import Actor
+    from mcpservers.requests import RequestContext
 
 PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")
 _BROKEN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # RFC 9110, 5.5: and tab is the only control character
@@ -28,9 +29,13 @@ def names_in(text: str) -> list[str]:
     return [match.group(1).strip() for match in PLACEHOLDER.finditer(text)]
 
 
-def values_for(actor: Actor, declared: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
+def values_for(
+    actor: Actor, declared: Mapping[str, Any], variables: Mapping[str, str], request: RequestContext | None = None
+) -> dict[str, str]:
     """What each placeholder stands for. A name that is absent here is unknown; a blank value is a missing one."""
     values = {name: variables.get(name, "") for name in declared}
+    if request is not None:
+        values |= request.values()
     return values | {
         "user.id": str(actor.user_id),
         "user.username": actor.username,

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from mcpservers import placeholders
-from mcpservers.errors import NotReadyError
+from mcpservers.breaker import Circuit
+from mcpservers.errors import NotReadyError, OutsideTurnError
 from mcpservers.models import MCPServer, Transport
+from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope, scope_of
 
 if TYPE_CHECKING:
@@ -43,7 +45,15 @@ class UserPrincipal:
     user_id: UUID
 
 
-Principal = AppPrincipal | UserPrincipal
+@dataclass(frozen=True, slots=True)
+class RequestPrincipal:
+    """One user in one run of one turn."""
+
+    user_id: UUID
+    run: UUID
+
+
+Principal = AppPrincipal | UserPrincipal | RequestPrincipal
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,7 @@ class ConnectionTarget:
     transport: Transport
     timeout: float
     connect_timeout: float
+    circuit: Circuit
     url: str = field(default="", repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     command: str = ""
@@ -103,7 +114,12 @@ class ConnectionTarget:
 
     @property
     def user_id(self) -> UUID | None:
-        return self.principal.user_id if isinstance(self.principal, UserPrincipal) else None
+        return None if isinstance(self.principal, AppPrincipal) else self.principal.user_id
+
+    @property
+    def run(self) -> UUID | None:
+        """The run of a turn that owns the connection; None for one that outlives turns."""
+        return self.principal.run if isinstance(self.principal, RequestPrincipal) else None
 
     def redact(self, text: str) -> str:
         """`text` (an error, a log line) without the secrets that this target was resolved with."""
@@ -113,44 +129,79 @@ class ConnectionTarget:
 
 
 def target_of(
-    server: MCPServer, actor: Actor, variables: Mapping[str, str], *, allowances: Iterable[str] = ()
+    server: MCPServer,
+    actor: Actor,
+    variables: Mapping[str, str],
+    *,
+    request: RequestContext | None = None,
+    allowances: Iterable[str] = (),
 ) -> ConnectionTarget:
     """The target for `actor` of `server`, with the actor's own `variables`. Pure: no query, no network.
 
-    Raises `NotReadyError` when a declared variable has no value or a placeholder cannot be resolved.
+    Raises `NotReadyError` when a declared variable has no value or a placeholder cannot be resolved, and its
+    `OutsideTurnError` when the definition depends on the turn and there is no `request`.
     """
     verdict = scope_of(server.definition())
     declared = server.variables
     placeholders.require_variables(declared, variables)
-    values = placeholders.values_for(actor, declared, variables)
-    stdio = server.transport == Transport.STDIO
-    resolved: dict[str, Any] = {
-        "url": "" if stdio else placeholders.in_url(server.url, values),
-        "headers": () if stdio else _headers(server.headers, values),
-        "command": placeholders.in_text(server.command, {}) if stdio else "",
-        "args": tuple(placeholders.in_text(str(arg), values) for arg in server.args) if stdio else (),
-        "env": _environment(server.env, values) if stdio else (),
-    }
-    principal: Principal = AppPrincipal() if verdict.scope is Scope.APP else UserPrincipal(actor.user_id)
+    if verdict.scope is Scope.REQUEST and request is None:
+        raise OutsideTurnError
+    values = placeholders.values_for(actor, declared, variables, request)
+    resolved = _resolved(server, values)
+    key = ConnectionKey(
+        organization_id=server.organization_id,
+        server_id=server.pk,
+        principal=_principal(verdict.scope, actor, request),
+        definition_hash=server.definition_hash(),
+        fingerprint=_digest(resolved),
+    )
     return ConnectionTarget(
-        key=ConnectionKey(
-            organization_id=server.organization_id,
-            server_id=server.pk,
-            principal=principal,
-            definition_hash=server.definition_hash(),
-            fingerprint=hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest(),
-        ),
+        key=key,
         slug=server.slug,
         title=server.title,
         scope=verdict.scope,
         transport=Transport(server.transport),
         timeout=server.timeout,
         connect_timeout=server.connect_timeout,
+        circuit=_circuit(key, values),
         era=dict(server.era or {}),
         secrets=_secrets(resolved, declared, variables),
         allowances=tuple(allowances),
         **resolved,
     )
+
+
+def _resolved(server: MCPServer, values: Mapping[str, str]) -> dict[str, Any]:
+    stdio = server.transport == Transport.STDIO
+    return {
+        "url": "" if stdio else placeholders.in_url(server.url, values),
+        "headers": () if stdio else _headers(server.headers, values),
+        "command": placeholders.in_text(server.command, {}) if stdio else "",
+        "args": tuple(placeholders.in_text(str(arg), values) for arg in server.args) if stdio else (),
+        "env": _environment(server.env, values) if stdio else (),
+    }
+
+
+def _principal(scope: Scope, actor: Actor, request: RequestContext | None) -> Principal:
+    if scope is Scope.APP:
+        return AppPrincipal()
+    if scope is Scope.REQUEST:
+        assert request is not None
+        return RequestPrincipal(actor.user_id, request.run)
+    return UserPrincipal(actor.user_id)
+
+
+def _circuit(key: ConnectionKey, values: Mapping[str, str]) -> Circuit:
+    """What fails together, which is not for one turn alone: a server that is down is so in the next one too."""
+    own = {name: value for name, value in values.items() if not name.startswith("request.")}
+    if isinstance(key.principal, AppPrincipal):
+        return Circuit(key.organization_id, key.server_id, None, key.definition_hash)
+    credential = _digest([key.definition_hash, own])
+    return Circuit(key.organization_id, key.server_id, key.principal.user_id, credential)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _headers(templates: Mapping[str, str], values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -111,5 +111,5 @@ def test_a_placeholder_is_not_expanded_in_the_command() -> None:
 
 
 def test_what_the_turn_would_have_to_supply_is_not_ready_without_one() -> None:
-    with pytest.raises(NotReadyError, match=r"request\.turn_id"):
+    with pytest.raises(NotReadyError, match="within a turn only"):
         target(URL, headers={"X-Turn": "{{request.turn_id}}"})
