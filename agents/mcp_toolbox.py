@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -80,12 +80,11 @@ class MCPToolbox:
         """Exposed name → [server id, tool], to be stored with the turn (SPEC C4)."""
         return {name: [str(tool.server_id), tool.name] for name, tool in self._tools.items()}
 
-    def specs(self) -> Sequence[ToolSpec]:
+    def specs(self, names: Iterable[str] | None = None) -> Sequence[ToolSpec]:
+        """What models are shown of every tool, or of the named ones, in this order."""
         limit = DIALECTS[self.dialect].max_description
-        return [
-            ToolSpec(tool.exposed_name, _description(tool, limit), tool.definition.parameters)
-            for tool in self.offer.tools
-        ]
+        tools = self._tools.values() if names is None else [self._tools[name] for name in names]
+        return [ToolSpec(tool.exposed_name, _description(tool, limit), tool.definition.parameters) for tool in tools]
 
     async def prepare(self, request: ToolRequest) -> PreparedCall:
         tool = self._tools.get(request.name) or self._withheld.get(request.name)
@@ -170,17 +169,18 @@ class MCPToolbox:
         )
 
 
-def unknown_tool(name: str, usable: Sequence[str], more: str = "") -> ToolResult:
+def unknown_tool(name: str, usable: Sequence[str], deferred: Sequence[str] = ()) -> ToolResult:
     """What a model is told that names a tool which there is not: those that there are, the alike first (SPEC L5).
 
-    `more` is a sentence about tools that are not among the `usable` ones.
+    Of the `deferred` ones, which may be used too, only those that are alike are named.
     """
-    alike = get_close_matches(name[:100], usable, n=5, cutoff=0.5)
-    alike += [exposed for exposed in usable if exposed.partition("__")[2] == name]  # without the server before it
+    every = [*usable, *deferred]
+    alike = get_close_matches(name[:100], every, n=5, cutoff=0.5)
+    alike += [exposed for exposed in every if exposed.partition("__")[2] == name]  # without the server before it
     names = list(dict.fromkeys([*alike, *usable]))
     shown = ", ".join(names[:NAMES_SHOWN]) + (" …" if len(names) > NAMES_SHOWN else "")
     told = f"The tools that you may use are: {shown}." if names else "There are no tools; answer without them."
-    return error_result(" ".join(filter(None, (f"There is no tool “{name[:100]}”. {told}", more))))
+    return error_result(f"There is no tool “{name[:100]}”. {told}")
 
 
 def _description(tool: OfferedTool, limit: int | None) -> str:

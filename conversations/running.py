@@ -66,7 +66,8 @@ class TurnTask:
         self._usage: dict[str, Any] = {}
         self._model_name = ""
         self._round = 1
-        self._offered: dict[str, list[str]] | None = None  # what is to be stored with the next round
+        self._toolbox: TurnToolbox | None = None
+        self._offered: dict[str, list[str]] = {}  # as it is stored with the turn
         self._unstarted: dict[UUID, PreparedCall] = {}
         self._asked: dict[UUID, rounds.StoredQuestion] = {}
         self._began = self._loop.time()
@@ -164,7 +165,7 @@ class TurnTask:
             told = briefing(plan, model, toolbox)
             for notice in told.notices:
                 self._notice(notice.code, notice.message, notice.detail)
-            self._offered = toolbox.offered
+            self._toolbox = toolbox
             ended = events.LoopEnded(events.Outcome.INTERRUPTED)
             loop_events = run_loop(
                 model,
@@ -249,15 +250,16 @@ class TurnTask:
         if event.trailing_text:
             self._draft.add_trailing(event.trailing_text, event.round)
         await self._checkpoints.settle(self.turn_id)
+        offered = self._toolbox.offered if self._toolbox is not None else {}
         stored = await in_rows(
             rounds.store_round,
             self._plan.turn,
             event.round,
             event.calls,
             self._progress(self._out.last_seq),
-            self._offered,
+            None if offered == self._offered else offered,
         )
-        self._offered = None
+        self._offered = offered
         self._asked.update(stored)
         self._round = event.round + 1
 

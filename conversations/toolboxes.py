@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from agents.mcp_toolbox import open_toolbox
-from agents.own_tools import TurnToolbox
+from collections.abc import Sequence
+
+from agents.mcp_toolbox import MCPToolbox, open_toolbox
+from agents.own_tools import OwnTool, TurnToolbox
 from agents.read_result import ReadResult
+from agents.tool_search import Deferral, EarlierCall, Room, SearchTools, recall, tokens_of
+from chatui.rows import in_rows
 from conversations.models import ToolCall
 from conversations.plans import TurnPlan
 from conversations.stored_results import StoredTexts
+from conversations.tool_uses import tool_uses
 from mcpservers.requests import RequestContext
 
 
@@ -24,11 +29,30 @@ async def open_turn_toolbox(plan: TurnPlan) -> TurnToolbox:
         present=turn.present,
         request=RequestContext(turn.pk, turn.conversation_id, turn.message_id),
     )
-    told = [call.result_text for call in earlier_calls(plan)]
-    texts = StoredTexts(plan.actor, turn.conversation_id)
-    return TurnToolbox(mcp, [ReadResult(texts, plan.model.context, told)])
+    try:
+        return await _completed(plan, mcp)
+    except BaseException:
+        await mcp.aclose()
+        raise
 
 
-def earlier_calls(plan: TurnPlan) -> list[ToolCall]:
-    """The calls of the path, oldest first."""
-    return [call for message in plan.path for call in plan.calls.get(message.pk, ())]
+async def _completed(plan: TurnPlan, mcp: MCPToolbox) -> TurnToolbox:
+    """With our own tools."""
+    calls = [call for message in plan.path for call in plan.calls.get(message.pk, ())]
+    texts = StoredTexts(plan.actor, plan.turn.conversation_id)
+    own: list[OwnTool] = [ReadResult(texts, plan.model.context, [call.result_text for call in calls])]
+    deferral = await _deferral(plan, mcp, calls)
+    if deferral is not None:
+        own.insert(0, SearchTools(mcp.offer.tools, deferral))
+    return TurnToolbox(mcp, own, deferral)
+
+
+async def _deferral(plan: TurnPlan, mcp: MCPToolbox, calls: Sequence[ToolCall]) -> Deferral | None:
+    """What is offered of more tools than there is room for; None where there is room for all."""
+    room = Room.of(plan.model.context)
+    sizes = {tool.exposed_name: tokens_of(tool) for tool in mcp.offer.tools}
+    if room.is_enough_for(sizes):
+        return None
+    deferral = Deferral(sizes, room, await in_rows(tool_uses, plan.agent.pk))
+    recall(deferral, (EarlierCall(call.name, call.result_text) for call in calls))
+    return deferral

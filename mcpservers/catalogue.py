@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +29,6 @@ from mcpservers.offers import Offer, OfferedTool, RefreshReport, ServerProblem, 
 from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope
 from mcpservers.transports import ConnectionTarget, target_of
-from mcpservers.visible import visible
 
 __all__ = [
     "Offer",
@@ -46,8 +45,6 @@ __all__ = [
     "refresh",
     "server_states",
 ]
-
-_TOO_MANY = "More tools are switched on than can be offered at once."
 
 
 # --- Rows ---------------------------------------------------------------------------------------------------------
@@ -133,7 +130,7 @@ async def offered_to(
     agent_rules: Sequence[Rule] = (),
     request: RequestContext | None = None,
 ) -> Offer:
-    """What `actor` may be offered of the `wanted` servers, in their order, `MCP_OFFER_MAX_TOOLS` at most.
+    """What `actor` may be offered of the `wanted` servers, in their order, however many tools that are.
 
     No network where the catalogue knows the servers. An unknown one is connected to within
     `MCP_OFFER_BUDGET_SECONDS`, all at once; one that is late is offered from the next turn on. Where nothing at all
@@ -156,23 +153,11 @@ async def offered_to(
         if candidate.entry is None:
             continue
         judged = _judged(actor, candidate, dialect, agent_rules)
-        usable = [tool for tool in judged if not tool.withheld]
+        tools += [tool for tool in judged if not tool.withheld]
         withheld += [tool for tool in judged if tool.withheld]
-        room = settings.MCP["OFFER_MAX_TOOLS"] - len(tools)
-        tools += usable[:room]
-        if len(usable) > room:
-            withheld += [replace(tool, withheld=_TOO_MANY) for tool in usable[room:]]
-            problems.append(_too_many(candidate.server, [tool.name for tool in usable[room:]]))
         if candidate.server.use_instructions and candidate.entry.instructions.strip():
             instructions.append((candidate.server.title, candidate.entry.instructions))
     return Offer(tuple(tools), tuple(withheld), tuple(problems), tuple(instructions))
-
-
-def _too_many(server: MCPServer, names: Sequence[str]) -> ServerProblem:
-    most = settings.MCP["OFFER_MAX_TOOLS"]
-    shown = ", ".join(map(visible, names[:20])) + (", …" if len(names) > 20 else "")
-    message = f"At most {most} tools can be offered at once; {len(names)} of this server are left out: {shown}."
-    return ServerProblem(server.pk, server.slug, server.title, "too_many", message)
 
 
 async def _fill(found: Fetches, candidates: Sequence[_Candidate], dialect: str) -> None:
