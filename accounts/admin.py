@@ -29,7 +29,7 @@ class OrganizationAdmin(TenantAdmin):
     organization_path = "pk"
     list_display = ("name", "slug", "is_active", "created_at")
     search_fields = ("name", "slug")
-    fieldsets = ((None, {"fields": ("name", "slug", "is_active")}),)
+    fieldsets = ((None, {"fields": ("name", "slug", "is_active", "budgets")}),)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return reach_of(request).superuser

@@ -9,12 +9,15 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from django.contrib.auth.models import AbstractUser
+from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+
+from accounts.budgets import violations
 
 slug_validator = RegexValidator(r"\A[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z", _("Use a-z, 0-9 and inner hyphens."))
 
@@ -54,6 +57,7 @@ class Organization(models.Model):
     slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=120)
     is_active = models.BooleanField(default=True)
+    budgets = models.JSONField(default=list, blank=True)  # [{per, tokens_per_day, …}], see accounts.budgets
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -61,6 +65,13 @@ class Organization(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Budgets that cannot be meant are refused where they are entered, each with its place."""
+        found = violations(self.budgets)
+        if found:
+            words = [f"{'.'.join(map(str, where)) or 'budgets'}: {what}" for where, what in found]
+            raise ValidationError({"budgets": words})
 
 
 class Group(models.Model):

@@ -288,3 +288,28 @@ class Attachment(TenantModel):
 
     def __str__(self) -> str:
         return self.name
+
+
+class UsageRecord(TenantModel):
+    """What one turn has spent. No foreign key to the turn: the record outlives it."""
+
+    turn_id = models.UUIDField(unique=True)
+    user = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    agent = models.ForeignKey(Agent, on_delete=models.SET_NULL, null=True, related_name="+")
+    input_tokens = models.PositiveBigIntegerField(default=0)
+    output_tokens = models.PositiveBigIntegerField(default=0)
+    cost = models.FloatField(null=True, blank=True)
+    calls = models.PositiveIntegerField(default=0)
+    estimated = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    objects = TenantQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["organization", "created_at"], name="usage_of_organization"),
+            models.Index(fields=["user", "created_at"], name="usage_of_user"),
+        ]
+
+    def __str__(self) -> str:
+        return f"usage of turn {self.turn_id}"

@@ -19,7 +19,7 @@ from agents.parts import PreparedCall, TokenUsage
 from agents.providers.openai_chat import OpenAIChatModel
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from conversations import hints, plans, rounds, transitions, wire
+from conversations import hints, plans, rounds, spending, transitions, wire
 from conversations.briefing import briefing, limits
 from conversations.checkpoints import Checkpoints
 from conversations.coalescing import Coalescer
@@ -252,7 +252,8 @@ class TurnTask:
         await self._checkpoints.settle(self.turn_id)
         offered = self._toolbox.offered if self._toolbox is not None else {}
         stored = await in_rows(
-            rounds.store_round,
+            spending.store_round,
+            self._plan.actor,
             self._plan.turn,
             event.round,
             event.calls,

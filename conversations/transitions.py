@@ -14,6 +14,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from chatui.rows import writing
+from conversations import usage
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
 from conversations.representations import answer_json, has_calls
 
@@ -161,6 +162,8 @@ def end(
             message.model = progress.model[:200] or message.model
         if progress is None or has_calls(message):
             _close_calls(turn_id, outcome)
+        if turn is not None and progress is not None and progress.usage:
+            usage.record(turn, progress.usage)
         message.search_text = "\n".join(
             part["text"] for part in message.parts if part["type"] == "text" and part.get("kind") != "trailing"
         )

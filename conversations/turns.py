@@ -18,7 +18,7 @@ from agents.models import Agent, AgentGrant
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
-from conversations import titles, transitions
+from conversations import spending, titles, transitions
 from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Turn
 
 Part = dict[str, Any]
@@ -140,6 +140,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     if agent is None:
         raise NotFoundError(public_message="The agent of this conversation no longer exists. Start a new chat.")
     usable_agent(actor, agent)
+    spending.require(actor, agent.pk)
     if not fresh and Turn.objects.filter(conversation=conversation, status__in=Turn.OPEN).exists():
         raise TurnRunningError
     _check_selection(agent, new)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 # Before anything that an older Python cannot read; it is the one file that an older Python may meet.
-if sys.version_info < (3, 11):  # noqa: UP036
-    sys.exit("chatui needs Python 3.11 or newer; this is %d.%d." % sys.version_info[:2])  # noqa: UP031
+if sys.version_info < (3, 11):  # noqa: UP036 - it runs where we do not
+    sys.exit("chatui needs Python 3.11 or newer; this is %d.%d." % sys.version_info[:2])  # noqa: UP031 - as above
 
 import argparse
 import os

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from django.db import IntegrityError, transaction
 
+from accounts import budgets
 from accounts.models import Organization
 from conversations.configuration import schema
 from conversations.configuration.agents import apply_agents
@@ -50,13 +51,13 @@ def apply_configuration(
 
 def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organization, prune: bool) -> None:
     path = ("organizations", slug)
-    if section.budgets:
-        reconciler.problem((*path, "budgets"), "budgets are not supported yet")
+    for where, words in budgets.violations(section.budgets):
+        reconciler.problem((*path, "budgets", *map(str, where)), words)
     organization = reconciler.put(
         path,
         Organization.objects.filter(slug=slug).first(),
         Organization(slug=slug),
-        {"name": slug if section.name is None else section.name},
+        {"name": slug if section.name is None else section.name, "budgets": section.budgets},
     )
     if organization is None:
         return

@@ -93,6 +93,7 @@ def _organization(organization: Organization, secrets: _Secrets) -> dict[str, An
     memberships = Membership.objects.active().filter(**own).select_related("user").order_by("user__username")
     return {
         "name": escape(organization.name),
+        **({"budgets": organization.budgets} if organization.budgets else {}),
         "members": {membership.user.username: membership.role for membership in memberships},
         "groups": {group.slug: _group(group) for group in Group.objects.filter(**own)},
         "endpoints": {

@@ -183,7 +183,7 @@ class Organization(Section):
     endpoints: Annotated[dict[Text, Endpoint], BeforeValidator(_empty)] = {}
     servers: Annotated[dict[Text, Annotated[Server, BeforeValidator(_empty)]], BeforeValidator(_empty)] = {}
     agents: Annotated[dict[Text, Agent], BeforeValidator(_empty)] = {}
-    budgets: list[Any] | None = None
+    budgets: list[Any] = []
 
 
 class Configuration(Section):

@@ -67,7 +67,7 @@ def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def model_of(endpoint: Endpoint) -> Callable[..., OpenAIChatModel]:  # noqa: F811
+def model_of(endpoint: Endpoint) -> Callable[..., OpenAIChatModel]:  # noqa: F811 - a fixture is asked for by its name
     def make(**fields: Any) -> OpenAIChatModel:
         return OpenAIChatModel(ModelSettings(**{"base_url": endpoint.base_url, "model": "test-model"} | fields))
 
@@ -95,7 +95,7 @@ Reply = Callable[..., Awaitable[Answered]]
 
 
 @pytest.fixture
-def reply(endpoint: Endpoint, model_of: Callable[..., OpenAIChatModel]) -> Reply:  # noqa: F811
+def reply(endpoint: Endpoint, model_of: Callable[..., OpenAIChatModel]) -> Reply:  # noqa: F811 - a fixture is asked for by its name
     """What a completion gives that is answered with these steps, over HTTP."""
 
     async def run(*steps: Step, end: Literal["done", "eof", "reset"] = "done", **fields: Any) -> Answered:

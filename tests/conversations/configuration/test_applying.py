@@ -300,8 +300,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "organizations.acme.servers.clock.url: A local process has no URL",
     ),
     "budgets": (
-        acme(budgets=[{"per": "user", "tokens_per_day": 1}]),
-        "organizations.acme.budgets: budgets are not supported yet",
+        acme(budgets=[{"per": "user", "tokens_per_week": 1}]),
+        "organizations.acme.budgets.0.tokens_per_week: unknown key",
     ),
     "two users with one address": ({"users": {"bob": {"email": "ALICE@example.org"}}}, "users.bob: "),
     "username that is none": ({"users": {"a b": {}}}, "users.a b: "),
