@@ -11,7 +11,7 @@ import pytest
 from chatui.errors import DrainingError
 from mcpservers import connections
 from mcpservers.connections import ConnectionManager
-from mcpservers.errors import ConnectionLostError, RequestTimeoutError, ServerUnavailableError
+from mcpservers.errors import ConnectionLostError, RequestFailedError, RequestTimeoutError, ServerUnavailableError
 from mcpservers.transports import ConnectionTarget, target_of
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, after, hang, status
 from tests.fakes.mcp_targets import GLOBEX, actor, definition, managed, target
@@ -301,6 +301,49 @@ async def test_a_server_that_does_not_listen_although_it_said_so_is_a_good_serve
         assert server.count("subscriptions/listen") == 1
 
 
+async def test_a_session_that_was_silent_for_long_is_asked_before_it_is_used_again_and_no_other(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"PING_SECONDS": 0}
+    async with FakeMCPServer() as server, FakeMCPServer(era="modern") as modern, managed() as manager:
+        for url in (server.url, modern.url):
+            where = target(url)
+            for _ in range(3):
+                await call(manager, where)
+        assert server.count("ping") == 3
+        assert modern.count("ping") == modern.count("server/discover") - 1 == 0
+
+
+async def test_a_session_that_was_used_a_moment_ago_is_not_asked() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        where = target(server.url)
+        for _ in range(5):
+            await call(manager, where)
+        assert server.count("ping") == 0
+
+
+async def test_a_session_that_ended_while_it_was_silent_costs_no_call(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"PING_SECONDS": 0}
+    async with FakeMCPServer() as server, managed() as manager:
+        where = target(server.url)
+        await call(manager, where)
+        server.forget_sessions()
+        assert await call(manager, where) == "hi"
+        assert len(server.sessions) == 2
+
+
+async def test_a_server_without_ping_is_a_good_server(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"PING_SECONDS": 0}
+
+    async def unknown(exchange: Exchange) -> None:
+        await exchange.error(-32601, "Method not found")
+
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("ping", unknown)
+        where = target(server.url)
+        for _ in range(2):
+            await call(manager, where)
+        assert len(server.sessions) == 1
+
+
 # --- Idling and closing -------------------------------------------------------------------------------------------
 
 
@@ -320,6 +363,29 @@ async def test_a_users_idle_connection_is_closed_by_timer_and_a_leased_one_is_no
         gate.set()
         assert await busy == "hi"
         await server.until(lambda: len(server.ended) == 2)
+
+
+async def test_a_shared_connection_idles_longer_than_a_users_and_ends_too(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"IDLE_SECONDS": 0.05, "APP_IDLE_SECONDS": 0.4}
+    async with FakeMCPServer() as server, managed() as manager:
+        await call(manager, target(server.url))
+        await call(manager, target_of(definition(server.url, **TOKEN), actor(), {"TOKEN": "a-token"}))
+        shared, own = server.sessions
+        await server.until(lambda: server.ended == {own})
+        await server.until(lambda: server.ended == {own, shared})
+
+
+async def test_the_last_error_of_a_connection_is_shown_without_our_secrets() -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.error(-32000, f"bad key {exchange.headers['authorization']}")
+
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("tools/call", refuse)
+        where = target_of(definition(server.url, **TOKEN), actor(), {"TOKEN": "hunter22"})
+        with pytest.raises(RequestFailedError):
+            await call(manager, where)
+        (info,) = manager.list_connections()
+        assert (info.state, info.last_error) == ("ready", "bad key •••")
 
 
 async def test_closing_ends_every_session_and_leaves_no_task() -> None:

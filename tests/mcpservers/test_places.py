@@ -1,0 +1,114 @@
+"""How many connections there may be, and which one makes room."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mcpservers.connections import ConnectionManager
+from mcpservers.errors import BusyError
+from mcpservers.transports import ConnectionTarget, target_of
+from tests.fakes.mcp_server import FakeMCPServer, after, hang, status
+from tests.fakes.mcp_targets import actor, definition, managed, target
+from tests.mcpservers.test_connections import TOKEN, call
+
+
+@pytest.fixture(autouse=True)
+def _small(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"USER_CONNECTIONS": 2, "PROCESS_CONNECTIONS": 4, "BUSY_SECONDS": 0.2}
+
+
+def of_user(server: FakeMCPServer, name: str) -> ConnectionTarget:
+    """A target of a server of its own, for that user."""
+    return target_of(definition(server.url, **TOKEN), actor(name), {"TOKEN": "a-token"})
+
+
+def ready(manager: ConnectionManager) -> list[Any]:
+    return [info.server_id for info in manager.list_connections() if info.state == "ready"]
+
+
+async def test_above_the_users_limit_the_longest_idle_goes_first() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        first, second, third = (of_user(server, "bob") for _ in range(3))
+        other = of_user(server, "alice")
+        for where in (other, first, second, first, third):  # the second is now idle longest of Bob's
+            await call(manager, where)
+        assert ready(manager) == [other.server_id, first.server_id, third.server_id]
+        await server.until(lambda: len(server.ended) == 1)
+
+
+async def test_a_shared_connection_counts_for_no_user() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        for where in (target(server.url), of_user(server, "bob"), target(server.url), of_user(server, "bob")):
+            await call(manager, where)
+        assert len(ready(manager)) == 4
+
+
+async def test_above_the_processes_limit_anybodys_longest_idle_goes() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        for where in [target(server.url) for _ in range(3)] + [of_user(server, name) for name in ("bob", "alice")]:
+            await call(manager, where)
+        assert len(ready(manager)) == 4
+        await server.until(lambda: server.ended == {server.sessions[0]})
+
+
+async def test_where_every_one_is_in_use_a_clear_error_says_so_and_costs_nobody_anything() -> None:
+    gate = asyncio.Event()
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("tools/call", after(gate, server.reply))
+        busy = [asyncio.create_task(call(manager, of_user(server, "bob"))) for _ in range(2)]
+        await server.heard("tools/call", times=2)
+        where = of_user(server, "bob")
+        with pytest.raises(BusyError, match="in use"):
+            await call(manager, where)
+        assert manager.breaker.refusal(where.circuit) is None
+        gate.set()
+        assert await asyncio.gather(*busy) == ["hi", "hi"]
+        assert await call(manager, where) == "hi"
+
+
+async def test_who_waits_gets_the_place_of_the_one_that_comes_back(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"BUSY_SECONDS": 10}
+    gate = asyncio.Event()
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("tools/call", after(gate, server.reply))
+        busy = [asyncio.create_task(call(manager, of_user(server, "bob"))) for _ in range(5)]
+        await server.heard("tools/call", times=2)
+        gate.set()
+        assert await asyncio.gather(*busy) == ["hi"] * 5
+        assert len(ready(manager)) == 2
+
+
+async def test_openings_at_once_never_exceed_the_limit() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("initialize", hang)
+        opening = [asyncio.create_task(call(manager, of_user(server, "bob"))) for _ in range(5)]
+        done, waiting = await asyncio.wait(opening, timeout=1)
+        assert len(done) == 3
+        assert all(isinstance(task.exception(), BusyError) for task in done)
+        assert server.count("initialize") == 2
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+
+async def test_a_failed_or_an_abandoned_opening_gives_its_place_back() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("POST", status(503))
+        for _ in range(5):
+            with pytest.raises(Exception, match="HTTP 503"):
+                await call(manager, of_user(server, "bob"))
+        server.on("POST", None)
+        assert await call(manager, of_user(server, "bob")) == "hi"
+
+
+async def test_a_stale_connection_does_not_stand_in_the_way_of_its_successor() -> None:
+    async with FakeMCPServer() as server, managed() as manager:
+        one = definition(server.url, **TOKEN)
+        await call(manager, of_user(server, "bob"))
+        for value in ("first-one", "second-one", "third-one"):
+            await call(manager, target_of(one, actor("bob"), {"TOKEN": value}))
+        assert len(ready(manager)) == 2
+        await server.until(lambda: len(server.ended) == 2)
