@@ -136,12 +136,13 @@ def test_no_pending_model_change_lacks_its_migration(db: None) -> None:
 
 
 def test_no_unreasoned_exception_from_a_rule() -> None:
-    """`type: ignore`, `noqa` and `no cover` carry their reason in a second comment."""
+    """`type: ignore`, `noqa` and `no cover` carry their reason behind them. The type checker does not read the tests."""
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False)
     bare = []
     for name in tracked.stdout.split():
+        marks = ("# noqa",) if name.startswith("tests/") else ("# type: ignore", "# noqa", "# pragma: no cover")
         for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
-            for mark in ("# type: ignore", "# noqa", "# pragma: no cover"):
+            for mark in marks:
                 if mark in line and not re.search(r"#| - ", line.split(mark, 1)[1]) and "test_house" not in name:
                     bare.append(f"{name}:{number}")
     assert not bare
