@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -11,7 +10,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from asgiref.typing import WebSocketSendEvent
+from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, WebSocketSendEvent
+from autobahn.exception import Disconnected
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.http.request import validate_host
@@ -34,6 +34,13 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     door: Door
     user_id: UUID
+    _grouped = False
+
+    async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        try:
+            await super().__call__(scope, receive, _while_open(send))
+        finally:
+            await self._leave()  # however it ended: a handler that failed is not followed by `disconnect`
 
     async def connect(self) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.scope["headers"]}
@@ -57,12 +64,16 @@ class ChatConsumer(AsyncWebsocketConsumer):
         if greeting is None:
             return
         self.user_id = greeting.user_id
+        self._grouped = True
         await self.channel_layer.group_add(hints.group_of(self.user_id), self.channel_name)
         self._watch = asyncio.get_running_loop().create_task(self._watching(), name=f"socket-watch-{self.user_id}")
         open_sockets().add(self)
         await self.send(text_data=greeting.frame)
 
     async def disconnect(self, code: int) -> None:
+        await self._leave()
+
+    async def _leave(self) -> None:
         self._connected = False
         open_sockets().discard(self)
         if hasattr(self, "gone"):
@@ -72,7 +83,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if hasattr(self, "user_id"):
+        if self._grouped:
+            self._grouped = False
             await self.channel_layer.group_discard(hints.group_of(self.user_id), self.channel_name)
 
     # --- Frames from the client ---
@@ -193,16 +205,36 @@ class ChatConsumer(AsyncWebsocketConsumer):
     async def _watching(self) -> None:
         while self._connected:
             await asyncio.sleep(settings.SOCKET["RECHECK_SECONDS"])
-            try:
-                await self._at_door(_nothing)
-            except Exception:  # a database that is away for a while must not end the watch
-                logger.exception("A socket could not be rechecked")
+            await self._look_again()
+
+    async def _look_again(self) -> None:
+        try:
+            await self._at_door(_nothing)
+        except Exception:  # a database that is away for a while must end neither the watch nor the socket
+            logger.exception("A socket could not be rechecked")
 
     async def hint(self, event: dict[str, Any]) -> None:
         await self.send(text_data=event["frame"])
 
     async def recheck(self, event: dict[str, Any]) -> None:
-        await self._at_door(_nothing)
+        await self._look_again()
+
+
+def _while_open(send: ASGISendCallable) -> ASGISendCallable:
+    """`send` until the socket is closed by us or has gone by itself: then nothing more is sent, and nothing raised."""
+    closed = False
+
+    async def send_while_open(event: ASGISendEvent) -> None:
+        nonlocal closed
+        if closed:
+            return
+        closed = event["type"] == "websocket.close"
+        try:
+            await send(event)
+        except (OSError, Disconnected):  # what uvicorn and Daphne raise before they say that the client has gone
+            closed = True
+
+    return send_while_open
 
 
 def _nothing(actor: Actor) -> bool:
@@ -216,7 +248,10 @@ def origin_allowed(origin: str | None) -> bool:
     """
     if not origin or origin == "null":
         return False
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:  # brackets that hold no address
+        return False
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return False
     if origin.rstrip("/") == settings.BASE_URL:
@@ -240,8 +275,7 @@ async def close_sockets() -> None:
     """Close every open socket with 1012 (clients come back with jitter) and give the frames a second to leave."""
     sockets = list(open_sockets())
     for socket in sockets:
-        with contextlib.suppress(OSError):  # uvicorn's ClientDisconnected: this one went by itself
-            await socket.close(code=RESTART)
+        await socket.close(code=RESTART)
     gone = [asyncio.ensure_future(socket.gone.wait()) for socket in sockets]
     if gone:
         _, late = await asyncio.wait(gone, timeout=1)
