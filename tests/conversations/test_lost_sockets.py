@@ -39,7 +39,7 @@ class Line:
 
     async def open(self, owner: User) -> asyncio.Task[None]:
         headers = {"cookie": await in_rows(cookie_of, owner), "origin": "http://testserver"}
-        scope = {
+        scope: Any = {
             "type": "websocket",
             "path": "/ws/o/acme/",
             "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
