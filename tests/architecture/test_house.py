@@ -136,7 +136,7 @@ def test_no_pending_model_change_lacks_its_migration(db: None) -> None:
 
 
 def test_no_unreasoned_exception_from_a_rule() -> None:
-    """`type: ignore`, `noqa` and `no cover` carry their reason behind them. The type checker does not read the tests."""
+    """`type: ignore`, `noqa` and `no cover` carry their reason. The type checker does not read the tests."""
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False)
     bare = []
     for name in tracked.stdout.split():
