@@ -37,5 +37,8 @@ types: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/.installed-dev  ## the documentation as pages, in var/docs
+	$(BIN)/mkdocs build --quiet --strict
+
 clean:
 	rm -rf $(VENV) var
