@@ -146,8 +146,9 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     _check_selection(agent, new)
 
     first_part = 0
+    changed = ["current_leaf", "active_at"]
     if new.kind is Turn.Kind.START:
-        parent = None if fresh else _parent(conversation, new)
+        parent = _parent(conversation, new)
         if new.earlier:
             parent = _earlier_messages(conversation, new.earlier)
         parts, text = _content(actor, new, conversation)
@@ -159,6 +160,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
         if not conversation.title:
             conversation.title = titles.from_question(text or _names(parts))
             conversation.title_source = Conversation.TitleSource.QUESTION
+            changed += ["title", "title_source"]
     else:
         before = _assistant_message(conversation, new)
         assert before.parent is not None
@@ -173,7 +175,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     if fresh:
         conversation.save(force_insert=True)
     else:
-        conversation.save(update_fields=["current_leaf", "active_at", "title", "title_source"])
+        conversation.save(update_fields=changed)  # a title that a person gives meanwhile stays
     Message.objects.bulk_create(made)
     turn = Turn.objects.create(
         conversation=conversation,
@@ -350,6 +352,10 @@ def _names(parts: Sequence[Part]) -> str:
 
 
 def _check_selection(agent: Agent, new: NewTurn) -> None:
+    if new.agent and new.agent != agent.slug:
+        raise InvalidRequestError(public_message="agent: this conversation is with another agent. Start a new chat.")
+    if new.accounts:
+        raise NotOfferedError(public_message=f"There is no account to choose for “{min(new.accounts)[:80]}”.")
     profile = agent.model
     if new.model and new.model not in (f"{profile.endpoint.slug}/{profile.slug}", profile.slug, profile.name):
         raise NotOfferedError(public_message=f"This agent does not offer the model “{new.model[:80]}”.")

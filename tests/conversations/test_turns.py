@@ -14,7 +14,7 @@ from chatui.errors import InvalidRequestError, NotFoundError, PermissionDeniedEr
 from conversations import questions, transitions, turns
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
 from conversations.transitions import Progress
-from conversations.turns import NewTurn
+from conversations.turns import NewTurn, NotOfferedError
 
 Status = Message.Status
 
@@ -117,6 +117,47 @@ def test_a_parent_of_another_conversation_does_not_exist(owner: Actor) -> None:
     finish(first.turn_id)
     with pytest.raises(NotFoundError):
         begin(owner, conversation_id=first.conversation.pk, parent_id=Turn.objects.get(pk=other.turn_id).message_id)
+
+
+def test_a_new_conversation_has_no_message_to_follow(owner: Actor) -> None:
+    begun = begin(owner, text="one")
+    finish(begun.turn_id)
+    answer = Turn.objects.get(pk=begun.turn_id).message_id
+    with pytest.raises(NotFoundError):
+        begin(owner, text="two", parent_id=answer)
+    begin(owner, text="three", parent_id="root")
+    assert Conversation.objects.as_system().count() == 2
+
+
+def test_a_conversation_keeps_its_agent_and_says_so(owner: Actor, organization: Any, make_agent: Any) -> None:
+    make_agent(organization, slug="other")
+    begun = begin(owner, text="one")
+    finish(begun.turn_id)
+    with pytest.raises(InvalidRequestError, match="another agent"):
+        begin(owner, text="two", conversation_id=begun.conversation.pk, agent="other")
+    begin(owner, text="two", conversation_id=begun.conversation.pk, agent="helper")
+
+
+def test_an_account_that_cannot_be_chosen_is_refused_not_ignored(owner: Actor) -> None:
+    with pytest.raises(NotOfferedError, match="account"):
+        begin(owner, text="one", accounts={"tickets": "work"})
+    assert not Conversation.objects.as_system().exists()
+
+
+def test_a_title_that_a_person_gives_in_the_very_moment_of_a_question_stays(
+    owner: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = begin(owner, text="one")
+    finish(begun.turn_id)
+    check = turns._check_selection
+
+    def renamed_meanwhile(*args: Any) -> None:
+        Conversation.objects.as_system().update(title="Mine", title_source=Conversation.TitleSource.PERSON)
+        check(*args)
+
+    monkeypatch.setattr(turns, "_check_selection", renamed_meanwhile)
+    begin(owner, text="two", conversation_id=begun.conversation.pk)
+    assert Conversation.objects.as_system().get().title == "Mine"
 
 
 def test_another_persons_and_another_organizations_conversation_do_not_exist(
