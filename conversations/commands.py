@@ -71,7 +71,9 @@ def started_frame(begun: Begun) -> wire.TurnStarted:
 
 
 def conversation_updated(conversation: Conversation) -> str:
+    """What a conversation is called and where it stands; of its turn `turn.changed` tells."""
     body = conversation_json(conversation)
+    del body["turn"]
     return wire.frame("conversation.updated", conversation_id=body.pop("id"), **body)
 
 

@@ -47,9 +47,9 @@ async def update(call: Call, conversation: UUID) -> HttpResponse:
     changes = body.read(Changes, call.request).model_dump(exclude_unset=True)
     if any(value is None for value in changes.values()):
         raise InvalidRequestError(public_message="A field cannot be null; leave it out to keep it.")
-    changed = await call.rows(change, conversation, changes)
+    changed, turn = await call.rows(change, conversation, changes)
     await hints.tell_user(call.actor.user_id, commands.conversation_updated(changed))
-    return JsonResponse(conversation_json(changed))
+    return JsonResponse(conversation_json(changed, turn))
 
 
 async def delete(call: Call, conversation: UUID) -> HttpResponse:
@@ -88,8 +88,8 @@ def one(actor: Actor, conversation_id: UUID) -> dict[str, Any]:
     return conversation_json(conversation, open_turns([conversation]).get(conversation.pk))
 
 
-def change(actor: Actor, conversation_id: UUID, changes: dict[str, Any]) -> Conversation:
-    """Store `changes` (fields of `Changes`). A title that a person sets is never overwritten afterwards."""
+def change(actor: Actor, conversation_id: UUID, changes: dict[str, Any]) -> tuple[Conversation, Turn | None]:
+    """Store `changes` (fields of `Changes`); also its open turn. A title that a person sets is never overwritten."""
     with transaction.atomic():
         conversation = find(actor, conversation_id)
         leaf = changes.pop("current_leaf", None)
@@ -104,7 +104,7 @@ def change(actor: Actor, conversation_id: UUID, changes: dict[str, Any]) -> Conv
             setattr(conversation, name, value)
         if changes:
             conversation.save(update_fields=[name.removesuffix("_id") for name in changes])
-    return conversation
+    return conversation, open_turns([conversation]).get(conversation.pk)
 
 
 def running_turns(actor: Actor, conversation_id: UUID) -> list[UUID]:

@@ -116,6 +116,15 @@ async def test_a_socket_lost_in_mid_stream_resumes_after_the_last_number_it_saw(
     assert (await message_of(turn_id)).status == Message.Status.COMPLETED
 
 
+async def test_a_conversation_that_changes_is_told_without_a_word_on_its_turn(owner: User, endpoint: Endpoint) -> None:
+    endpoint.script(text("yes"))
+    async with await Chat.of(owner) as chat, await Chat.of(owner) as other:
+        await chat.ask()
+        told = await other.until("conversation.updated")
+        assert told["agent"]["slug"] == "helper"
+        assert "turn" not in told  # `turn.changed` tells; what is not known is not sent as null
+
+
 async def test_hello_names_the_turns_that_have_not_ended(owner: User, endpoint: Endpoint) -> None:
     gate = asyncio.Event()
     endpoint.script(text("a", gate))

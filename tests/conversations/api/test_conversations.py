@@ -53,6 +53,13 @@ async def test_what_a_person_changes_is_stored_and_the_rest_stays(world: World, 
     assert stored.active_at == world.conversation.active_at
 
 
+async def test_a_change_while_an_answer_is_written_names_its_turn(world: World, as_user: Enter) -> None:
+    await Turn.objects.filter(pk=world.ids["turn"]).aupdate(status="running")
+    client = await as_user(world.bob)
+    answer = (await send(client, "PATCH", f"conversations/{world.conversation.pk}", {"title": "Renamed"})).json()
+    assert answer["turn"] == {"id": str(world.ids["turn"]), "status": "running", "seq": 5}
+
+
 async def test_text_that_cannot_be_stored_is_cleaned(world: World, as_user: Enter) -> None:
     client = await as_user(world.bob)
     body = b'{"title": "a\\u0000b \\ud83d \\ud83c\\udf89"}'
