@@ -27,12 +27,19 @@ class Bench:
     persons: Sequence[Person]
     raw: direct.RawHTTP
     package: direct.Package
+    idle: float = 0.0
 
     @classmethod
     async def of(cls, product: Product, keys: Sequence[str]) -> Bench:
+        """Warm, with a socket for each key; `idle` is the memory before all but the first of them came."""
         endpoint = product.ports.endpoint
-        persons = await people(product.url, ORGANIZATION, keys)
-        return cls(product, product.usage, persons, await direct.RawHTTP.to(endpoint), direct.Package(endpoint))
+        first = await people(product.url, ORGANIZATION, keys[:1])
+        raw, package = await direct.RawHTTP.to(endpoint), direct.Package(endpoint)
+        bench = cls(product, product.usage, first, raw, package)
+        await bench.warm_up()
+        bench.idle = bench.usage.megabytes()
+        bench.persons = [*first, *await people(product.url, ORGANIZATION, keys[1:])]
+        return bench
 
     async def aclose(self) -> None:
         for person in self.persons:

@@ -10,10 +10,15 @@ from conversations import wire
 from conversations.feed import TurnFeed
 
 DELTA_LIMIT = 48 * 1024  # characters of one delta frame
+# Delta frames a second, of all turns of a process: above it each turn's come less often, which no reader sees.
+FRAMES_PER_SECOND = 5000
 
 
 class Coalescer:
-    """The first delta leaves at once, later ones every `seconds`; any other frame pushes out what was gathered."""
+    """The first delta leaves at once, later ones every `seconds`; any other frame pushes out what was gathered.
+
+    With more turns at once than `FRAMES_PER_SECOND` allows, the time between two deltas grows with their number.
+    """
 
     def __init__(self, turn_id: UUID, feed: TurnFeed, seconds: float) -> None:
         self._turn_id, self._feed, self._seconds = turn_id, feed, seconds
@@ -56,7 +61,7 @@ class Coalescer:
             self.flush()
             self._kind = kind
         self._gathered.append(text)
-        due = self._flushed_at + self._seconds
+        due = self._flushed_at + max(self._seconds, self._feed.running / FRAMES_PER_SECOND)
         if self._loop.time() >= due:
             self.flush()
         elif self._timer is None:

@@ -31,6 +31,11 @@ class TurnFeed(Protocol):
         """The number of the last frame published, None for a turn that this feed does not know."""
         ...
 
+    @property
+    def running(self) -> int:
+        """How many turns are being published by this process: opened, and neither resting nor closed."""
+        ...
+
     def follow(self, turn_id: UUID, after: int) -> AsyncGenerator[str]:
         """Encoded frames from `after` + 1 on, live, until the turn ends. Raises `NotHeldError` at the first step."""
         ...
@@ -47,12 +52,13 @@ class TurnFeed(Protocol):
 class _Channel:
     """One turn's frames, `first` being the number of the oldest held, and who waits for the next."""
 
-    __slots__ = ("closed", "first", "frames", "timer", "waiters")
+    __slots__ = ("closed", "first", "frames", "running", "timer", "waiters")
 
     def __init__(self, seq: int) -> None:
         self.first = seq + 1
         self.frames: list[str] = []
         self.closed = False
+        self.running = True
         self.timer: asyncio.TimerHandle | None = None
         self.waiters: set[asyncio.Future[None]] = set()
 
@@ -78,12 +84,17 @@ class MemoryFeed:
     def __init__(self, keep_seconds: float) -> None:
         self._keep_seconds = keep_seconds
         self._channels: dict[UUID, _Channel] = {}
+        self.running = 0
 
     def open(self, turn_id: UUID, seq: int) -> None:
         channel = self._channels.get(turn_id)
         if channel is None:
             self._channels[turn_id] = _Channel(seq)
+            self.running += 1
             return
+        if not channel.running:
+            channel.running = True
+            self.running += 1
         channel.keep_no_timer()
         if channel.last < seq:  # another process published meanwhile: what is held here has a gap
             channel.frames.clear()
@@ -124,6 +135,7 @@ class MemoryFeed:
     def rest(self, turn_id: UUID) -> None:
         channel = self._channels.get(turn_id)
         if channel is not None:
+            self._runs_no_more(channel)
             channel.keep_no_timer()
             channel.timer = asyncio.get_running_loop().call_later(self._keep_seconds, self._forget_frames, turn_id)
 
@@ -132,9 +144,15 @@ class MemoryFeed:
         if channel is None or channel.closed:
             return
         channel.closed = True
+        self._runs_no_more(channel)
         channel.wake()
         channel.keep_no_timer()
         channel.timer = asyncio.get_running_loop().call_later(self._keep_seconds, self._channels.pop, turn_id, None)
+
+    def _runs_no_more(self, channel: _Channel) -> None:
+        if channel.running:
+            channel.running = False
+            self.running -= 1
 
     def _forget_frames(self, turn_id: UUID) -> None:
         channel = self._channels.get(turn_id)
@@ -153,6 +171,7 @@ class MemoryFeed:
             channel.keep_no_timer()
             channel.wake()
         self._channels.clear()
+        self.running = 0
 
 
 _feeds: dict[asyncio.AbstractEventLoop, MemoryFeed] = {}
