@@ -31,11 +31,11 @@ class Reply:
 
 STARTERS = (
     "What time is it in Shanghai and in New York?",
-    "How much is (17 * 23 + 2^10) / 3?",
+    "Add a note: buy oat milk on Friday",
     "What do the notes say about the espresso machine?",
     "Brew five cups of coffee",
     "Draw a chart of the week's coffee sales",
-    "Add a note: buy oat milk on Friday",
+    "How much is (17 * 23 + 2^10) / 3?",
 )
 ZONES = {
     "berlin": "Europe/Berlin",

@@ -31,7 +31,7 @@ def run(port: int, var: Path) -> None:
     if not sys.platform.startswith(("linux", "darwin")):
         raise DemoError("The demo runs on Linux and macOS; on Windows use WSL.")
     require_free(port)
-    prepare_folder(var, port)
+    prepare_folder(var)
     with socket.create_server((HOST, 0)) as listening:
         model = DemoModel(listening)
         prepare_environment(var, port, model.base_url)
@@ -41,6 +41,7 @@ def run(port: int, var: Path) -> None:
         from chatui import embedded
 
         embedded.claim_or_exit()
+        remember_address(var, port)
         model.start()
         try:
             choice = prepare_data(var, model)
@@ -66,8 +67,17 @@ def require_free(port: int) -> None:
         raise DemoError(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def prepare_folder(var: Path, port: int) -> None:
+def prepare_folder(var: Path) -> None:
     """Make `var` and, once, the keys in it, which only their owner may read. Raises `DemoError`."""
+    _write_keys(var, {})
+
+
+def remember_address(var: Path, port: int) -> None:
+    """Where links of `manage.py` lead. Only once the data is claimed: a demo that runs from here has its own port."""
+    _write_keys(var, {"BASE_URL": f"http://{HOST}:{port}"})
+
+
+def _write_keys(var: Path, more: dict[str, str]) -> None:
     keys = var / KEYS
     try:
         var.mkdir(parents=True, exist_ok=True)
@@ -75,8 +85,7 @@ def prepare_folder(var: Path, port: int) -> None:
             "SECRET_KEY": secrets.token_urlsafe(48),
             "ENCRYPTION_KEYS": secrets.token_urlsafe(32),
         }
-        stored["BASE_URL"] = f"http://{HOST}:{port}"
-        lines = "".join(f"{name}={value}\n" for name, value in stored.items())
+        lines = "".join(f"{name}={value}\n" for name, value in (stored | more).items())
         new = keys.with_suffix(".new")
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "w") as text:

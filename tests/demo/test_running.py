@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.running import HERE, DemoError, prepare_folder, require_free
+from demo.running import HERE, DemoError, prepare_folder, remember_address, require_free
 
 ROOT = HERE.parent
 SECONDS = 60
@@ -157,6 +157,8 @@ def test_a_second_one_on_the_same_data_does_not_start(var: Path) -> None:
     with demo(var, free_port()) as running:
         line = refused(var, free_port())
         assert line.startswith(f"Another server (process {running.process.pid}) uses ")
+        # Links of manage.py still lead to the one that runs.
+        assert f"BASE_URL={running.address}\n" in (var / "demo.env").read_text()
         running.stop()
 
 
@@ -183,7 +185,7 @@ def test_a_port_that_cannot_be_is_one_line(port: int) -> None:
 def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DemoError, match=r"file cannot be written to \(.*\): set VAR_DIR"):
-        prepare_folder(tmp_path / "file", 8000)
+        prepare_folder(tmp_path / "file")
 
 
 def test_a_folder_without_permission_is_one_line(tmp_path: Path) -> None:
@@ -191,14 +193,15 @@ def test_a_folder_without_permission_is_one_line(tmp_path: Path) -> None:
     if os.access(tmp_path, os.W_OK):
         pytest.skip("root may write everywhere")
     with pytest.raises(DemoError, match="VAR_DIR"):
-        prepare_folder(tmp_path / "var", 8000)
+        prepare_folder(tmp_path / "var")
 
 
 def test_what_a_person_added_to_the_keys_file_stays(tmp_path: Path) -> None:
-    prepare_folder(tmp_path, 8000)
+    prepare_folder(tmp_path)
     with (tmp_path / "demo.env").open("a") as file:
         file.write("MCP_ENV_ALLOWLIST=A=B\n")
-    prepare_folder(tmp_path, 8001)
+    prepare_folder(tmp_path)
+    remember_address(tmp_path, 8001)
     text = (tmp_path / "demo.env").read_text()
     assert "MCP_ENV_ALLOWLIST=A=B\n" in text
     assert "BASE_URL=http://127.0.0.1:8001\n" in text
