@@ -251,13 +251,13 @@ def _validator(schema_json: str) -> Validator | None:
 
 
 def _coerced(value: Any, schema: Any, root: JSONObject, depth: int) -> Any:
-    branches = list(_branches(schema, root))
+    branches = list(branches_of(schema, root))
     if not branches or depth > _MAX_DEPTH:
         return value
     if isinstance(value, str):
-        value = _decoded(value, {name for branch in branches for name in _types(branch)})
+        value = _decoded(value, {name for branch in branches for name in types_of(branch)})
     if isinstance(value, dict):
-        return {key: _coerced(item, _property(branches, key), root, depth + 1) for key, item in value.items()}
+        return {key: _coerced(item, property_of(branches, key), root, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         items = next((branch["items"] for branch in branches if "items" in branch), None)
         return [_coerced(item, items, root, depth + 1) for item in value]
@@ -275,17 +275,17 @@ def _decoded(text: str, types: set[str]) -> Any:
     return clean_json(value) if wanted in types else text
 
 
-def _branches(schema: Any, root: JSONObject, depth: int = 0) -> Iterator[JSONObject]:
-    """The schema and its alternatives, local references followed."""
+def branches_of(schema: Any, root: JSONObject, depth: int = 0) -> Iterator[JSONObject]:
+    """The schema and its alternatives, local references (into `root`) followed; none for what is no schema object."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
-        yield from _branches(_pointed(root, reference[1:]), root, depth + 1)
+        yield from branches_of(_pointed(root, reference[1:]), root, depth + 1)
     yield schema
     for keyword in ("anyOf", "oneOf", "allOf"):
         for branch in schema[keyword] if isinstance(schema.get(keyword), list) else ():
-            yield from _branches(branch, root, depth + 1)
+            yield from branches_of(branch, root, depth + 1)
 
 
 def _pointed(root: JSONObject, pointer: str) -> Any:
@@ -296,7 +296,8 @@ def _pointed(root: JSONObject, pointer: str) -> Any:
     return found
 
 
-def _types(schema: JSONObject) -> list[str]:
+def types_of(schema: JSONObject) -> list[str]:
+    """The names of the types that a schema without its alternatives allows; empty for any."""
     types = schema.get("type")
     if isinstance(types, list):
         return [name for name in types if isinstance(name, str)]
@@ -305,7 +306,8 @@ def _types(schema: JSONObject) -> list[str]:
     return ["string"] if any(isinstance(value, str) for value in schema.get("enum", ())) else []
 
 
-def _property(branches: list[JSONObject], key: str) -> Any:
+def property_of(branches: list[JSONObject], key: str) -> Any:
+    """The schema of an object's property, where the branches have one."""
     for branch in branches:
         properties = branch.get("properties")
         if isinstance(properties, dict) and key in properties:

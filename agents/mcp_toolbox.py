@@ -86,6 +86,11 @@ class MCPToolbox:
         tools = self._tools.values() if names is None else [self._tools[name] for name in names]
         return [ToolSpec(tool.exposed_name, _description(tool, limit), tool.definition.parameters) for tool in tools]
 
+    def input_schema(self, name: str) -> JSONObject:
+        """The schema of a tool's arguments as its server has it; {} for a name that there is not."""
+        tool = self._tools.get(name)
+        return tool.definition.input_schema if tool is not None else {}
+
     async def prepare(self, request: ToolRequest) -> PreparedCall:
         tool = self._tools.get(request.name) or self._withheld.get(request.name)
         if tool is None:

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
+from agents.image_references import Placed, place, without_images
 from agents.mcp_toolbox import MCPToolbox, unknown_tool
-from agents.parts import Decision, JSONObject, PreparedCall, ToolRequest, ToolResult, ToolSpec, error_result
+from agents.own_results import unrun
+from agents.parts import (
+    Decision,
+    ImageContent,
+    JSONObject,
+    PreparedCall,
+    ToolRequest,
+    ToolResult,
+    ToolSpec,
+    error_result,
+)
 from agents.tool_search import Deferral
 from agents.toolbox import ProgressCallback
 from agents.understanding import understand
@@ -66,6 +77,7 @@ class TurnToolbox:
     def __init__(self, mcp: MCPToolbox, own: Sequence[OwnTool] = (), deferral: Deferral | None = None) -> None:
         self._mcp, self._deferral = mcp, deferral
         self._own = {tool.name: tool for tool in own}
+        self.images: Mapping[str, ImageContent] = {}  # the user's, by the names that arguments may use
         self._schemas = {tool.name: _repaired(tool, mcp.dialect) for tool in own}
 
     @property
@@ -103,7 +115,13 @@ class TurnToolbox:
             return replace(prepared, result=unknown_tool(request.name, [spec.name for spec in self.specs()], deferred))
         if self._deferral is not None:
             self._deferral.reveal([request.name])
+        placed = self._placed(prepared)
+        if placed.problem and prepared.result is None:
+            return unrun(prepared, "bad arguments", error_result(placed.problem))
         return prepared
+
+    def _placed(self, call: PreparedCall) -> Placed:
+        return place(call.arguments or {}, self._mcp.input_schema(call.request.name), self.images)
 
     def _prepare_own(self, request: ToolRequest, tool: OwnTool) -> PreparedCall:
         schema = self._schemas[tool.name]
@@ -121,7 +139,9 @@ class TurnToolbox:
             began = time.monotonic()
             result = await tool.run(call.arguments or {})
             return replace(result, duration_ms=round((time.monotonic() - began) * 1000))
-        result = await self._mcp.call(call, progress)
+        placed = self._placed(call)
+        result = await self._mcp.call(replace(call, arguments=placed.arguments) if placed.encoded else call, progress)
+        result = without_images(result, placed.encoded)
         for tool in self._own.values():
             tool.heard(result)
         return result

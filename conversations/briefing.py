@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -12,7 +12,7 @@ from agents.context import can_read_on, reserved_tokens
 from agents.events import Noticed
 from agents.loop import Limits
 from agents.own_tools import TurnToolbox
-from agents.parts import ModelMessage, TextContent
+from agents.parts import ImageContent, ModelMessage, TextContent
 from agents.prompts import system_prompt
 from agents.providers.chat_model import ChatModel
 from conversations import history
@@ -22,11 +22,15 @@ from conversations.plans import TurnPlan
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """`messages` for the model, the round that a resumed turn goes on with, and what a person should know first."""
+    """`messages` for the model, the round that a resumed turn goes on with, and what a person should know first.
+
+    `images` are the user's, by the names that arguments may use.
+    """
 
     messages: Sequence[ModelMessage]
     open_round: history.OpenRound | None
     notices: Sequence[Noticed]
+    images: Mapping[str, ImageContent]
 
 
 def briefing(plan: TurnPlan, model: ChatModel, toolbox: TurnToolbox) -> Briefing:
@@ -52,7 +56,8 @@ def briefing(plan: TurnPlan, model: ChatModel, toolbox: TurnToolbox) -> Briefing
         readable=can_read_on(offered),
     )
     system = [ModelMessage("system", (TextContent(prompt),))] if prompt else []
-    return Briefing([*system, *past.messages], past.open_round, [*_problems(plan, toolbox), *past.notices])
+    notices = [*_problems(plan, toolbox), *past.notices]
+    return Briefing([*system, *past.messages], past.open_round, notices, past.images)
 
 
 def _problems(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:

@@ -165,7 +165,7 @@ class TurnTask:
             told = briefing(plan, model, toolbox)
             for notice in told.notices:
                 self._notice(notice.code, notice.message, notice.detail)
-            self._toolbox = toolbox
+            self._toolbox, toolbox.images = toolbox, told.images
             ended = events.LoopEnded(events.Outcome.INTERRUPTED)
             loop_events = run_loop(
                 model,
