@@ -12,15 +12,19 @@ from accounts.actors import Actor
 from accounts.budgets import Limit, beginning, exceeded, limits_of
 from accounts.models import Organization
 from agents.parts import PreparedCall
+from chatui.prepared import PreparedQuery
 from conversations import rounds, usage
 from conversations.models import Turn, UsageRecord
 from conversations.rounds import StoredQuestion
 from conversations.transitions import Progress
 
 
+_budgets = PreparedQuery(lambda id: Organization.objects.filter(pk=id).values_list("budgets", flat=True), UUID)
+
+
 def require(actor: Actor, agent_id: UUID) -> None:
     """Raise `BudgetExceededError` if a budget of the actor's organization is used up; one query without budgets."""
-    budgets = Organization.objects.filter(pk=actor.organization_id).values_list("budgets", flat=True).first()
+    budgets = _budgets.first(actor.organization_id)
     now = timezone.now()
     for limit in limits_of(budgets or ()):
         since = UsageRecord.objects.visible_to(actor).filter(created_at__gte=beginning(limit.period, now))
