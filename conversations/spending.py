@@ -18,7 +18,6 @@ from conversations.models import Turn, UsageRecord
 from conversations.rounds import StoredQuestion
 from conversations.transitions import Progress
 
-
 _budgets = PreparedQuery(lambda id: Organization.objects.filter(pk=id).values_list("budgets", flat=True), UUID)
 
 
