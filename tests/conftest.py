@@ -122,12 +122,18 @@ def make_agent(db: None) -> Callable[..., Agent]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_session_outlives_the_tests(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def _no_session_outlives_the_tests(django_db_setup: None) -> Iterator[None]:
     """Before the test database is dropped, end what threads of the tests' own async queries still hold open."""
     yield
     if connection.vendor == "postgresql":
-        with django_db_blocker.unblock(), connection.cursor() as cursor:
-            cursor.execute(
+        import psycopg
+
+        names = ("dbname", "host", "port", "user", "password")
+        parameters = {name: value for name, value in connection.get_connection_params().items() if name in names}
+        connection.close()
+        connection.close_pool()
+        with psycopg.connect(**parameters, autocommit=True) as session:
+            session.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
