@@ -281,6 +281,7 @@ OPENAI_MODEL: str = env.str("OPENAI_MODEL", default="")
 
 MCP_ALLOW_PRIVATE: list[str] = env.list("MCP_ALLOW_PRIVATE", default=[])
 MCP_ENV_ALLOWLIST: list[str] = env.list("MCP_ENV_ALLOWLIST", default=[])
+MCP_ENVIRONMENT: dict[str, str] = {name: env.ENVIRON[name] for name in MCP_ENV_ALLOWLIST if name in env.ENVIRON}
 MCP = {
     "CONNECT_TIMEOUT": env.float("MCP_CONNECT_TIMEOUT", default=30.0),
     "CALL_TIMEOUT": env.float("MCP_CALL_TIMEOUT", default=60.0),  # mcp.Client has none of its own

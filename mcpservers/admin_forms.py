@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
@@ -82,7 +83,9 @@ class MCPServerForm(TenantForm):
         super()._post_clean()  # type: ignore[misc]  # of Django's ModelForm
         if self.errors or not isinstance(self.instance, MCPServer):
             return
-        for field, message in findings(self.instance):
+        kept = MCPServer.objects.as_system().filter(pk=self.instance.pk).first()
+        environment = settings.MCP_ENV_ALLOWLIST if self.superuser else None
+        for field, message in findings(self.instance, environment=environment, kept=kept):
             self.add_error(field if field in self.fields else None, message)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from mcpservers.models import MCPServer, Transport
-from mcpservers.placeholders import PLACEHOLDER, names_in
+from mcpservers.placeholders import ENVIRONMENT, PLACEHOLDER, names_in, references_in
 
 # RFC 9110, section 5.6.2: a field name is a token.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _HEADER_VALUE_BROKEN = re.compile(r"[\r\n\0]")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
-_ENVIRONMENT = re.compile(r"\$\{[^{}]*\}")
 _NAMESPACES = {
     "user": {"id", "username", "email", "name"},
     "organization": {"slug"},
@@ -27,8 +26,14 @@ DECISIONS = ("allow", "ask", "deny")
 Finding = tuple[str, str]  # the field, what is wrong with it: never a value of a secret
 
 
-def findings(server: MCPServer) -> Iterator[Finding]:
-    """Everything that would keep `server` from ever working. Empty for a definition that can work."""
+def findings(
+    server: MCPServer, *, environment: Collection[str] | None = None, kept: MCPServer | None = None
+) -> Iterator[Finding]:
+    """Everything that would keep `server` from ever working. Empty for a definition that can work.
+
+    `environment` names the operator's variables that whoever saves it may refer to as `${NAME}`; None: none at all.
+    What stands in the stored definition, `kept`, may stay.
+    """
     if server.transport == Transport.STDIO:
         yield from _stdio(server)
     else:
@@ -37,6 +42,7 @@ def findings(server: MCPServer) -> Iterator[Finding]:
     yield from (("read_only", message) for message in glob_findings(server.read_only))
     yield from (("rules", message) for message in rule_findings(server.rules))
     yield from _placeholders(server)
+    yield from _references(server, environment, kept)
 
 
 def _stdio(server: MCPServer) -> Iterator[Finding]:
@@ -150,12 +156,26 @@ def _placeholders(server: MCPServer) -> Iterator[Finding]:
     declared = server.variables if isinstance(server.variables, dict) else {}
     for field, texts in _templates(server).items():
         for text in texts:
+            if "{{" in PLACEHOLDER.sub("-", text):
+                yield field, "“{{” begins a placeholder that does not end."
             for name in names_in(text):
                 if not _known(name, declared):
                     yield field, f"{{{{{name}}}}} is neither a variable of this server nor a placeholder that we know."
-            if _ENVIRONMENT.search(text):
-                # Nothing expands it later, and a reference is never sent literally.
-                yield field, "“${…}” is expanded in a configuration file only."
+
+
+def _references(server: MCPServer, allowed: Collection[str] | None, kept: MCPServer | None) -> Iterator[Finding]:
+    stored = _templates(kept) if kept is not None else {}
+    for field, texts in _templates(server).items():
+        for text in texts:
+            if "${" not in text or text in stored.get(field, ()):
+                continue
+            if allowed is None:
+                yield field, "“${…}” stands for a variable of this machine: only who runs it may write one."
+            elif "${" in ENVIRONMENT.sub("-", text):
+                yield field, "“${” begins a reference to a variable of this machine that does not end."
+            else:
+                unknown = sorted(set(references_in(text)) - set(allowed))
+                yield from ((field, f"${{{name}}} is not listed in MCP_ENV_ALLOWLIST.") for name in unknown)
 
 
 def _known(name: str, declared: dict[str, Any]) -> bool:

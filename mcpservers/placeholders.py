@@ -1,8 +1,8 @@
-"""`{{…}}` in a definition, replaced once by the values of one user in one organization.
+"""`{{…}}` and `${…}` in a definition, replaced once by the values of one user in one organization.
 
 A value is never scanned again, so what somebody typed as a value is not expanded. What is unknown or has no value
-makes the server *not ready*; a placeholder is never sent literally. `${NAME}` is the configuration file's and is
-expanded when that is read, not here.
+makes the server *not ready*; a placeholder is never sent literally. `${NAME}` is the operator's environment, as far
+as `MCP_ENV_ALLOWLIST` names it; that only a superuser writes one is seen to where definitions are saved.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from django.conf import settings
+
 from mcpservers.errors import NotReadyError
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from mcpservers.requests import RequestContext
 
 PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")
+ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
+_ANY = re.compile(rf"{ENVIRONMENT.pattern}|{PLACEHOLDER.pattern}|\$\{{|\{{\{{(?!\{{)")  # also one that does not end
 _BROKEN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # RFC 9110, 5.5: and tab is the only control character
 _AUTHORITY = re.compile(r"[^/?#]*//[^/?#]*")
 
@@ -29,13 +33,22 @@ def names_in(text: str) -> list[str]:
     return [match.group(1).strip() for match in PLACEHOLDER.finditer(text)]
 
 
+def references_in(text: str) -> list[str]:
+    """The names of the operator's variables in `text`, in order, with repeats."""
+    return [match.group(1) for match in ENVIRONMENT.finditer(text)]
+
+
 def values_for(
     actor: Actor, declared: Mapping[str, Any], variables: Mapping[str, str], request: RequestContext | None = None
 ) -> dict[str, str]:
-    """What each placeholder stands for. A name that is absent here is unknown; a blank value is a missing one."""
+    """What each placeholder stands for, `${NAME}` under this very text.
+
+    A name that is absent here is unknown; a blank value is a missing one.
+    """
     values = {name: variables.get(name, "") for name in declared}
     if request is not None:
         values |= request.values()
+    values |= {f"${{{name}}}": value for name, value in settings.MCP_ENVIRONMENT.items()}
     return values | {
         "user.id": str(actor.user_id),
         "user.username": actor.username,
@@ -84,7 +97,7 @@ def in_url(template: str, values: Mapping[str, str]) -> str:
     Raises `NotReadyError`, also for a placeholder in scheme, host or port.
     """
     authority = _AUTHORITY.match(template)
-    if authority is None or PLACEHOLDER.search(authority.group()):
+    if authority is None or _ANY.search(authority.group()):
         raise NotReadyError("A placeholder may stand in the path and the query of the address only.")
     path, question, query = template.partition("?")
     return _replace(path, values, _path_segment) + question + _replace(query, values, _encoded)
@@ -92,14 +105,19 @@ def in_url(template: str, values: Mapping[str, str]) -> str:
 
 def _replace(template: str, values: Mapping[str, str], encode: Callable[[str], str]) -> str:
     def value_of(match: re.Match[str]) -> str:
-        name = match.group(1).strip()
+        reference = match.group().startswith("$")
+        if match.group(2) is None and not reference:
+            raise NotReadyError("A placeholder begins with {{ and does not end.")
+        name = match.group() if reference else match.group(2).strip()
+        shown = name if reference else f"{{{{{name}}}}}"
         if name not in values:
-            raise NotReadyError(f"{{{{{name}}}}} stands for nothing here.")
+            raise NotReadyError(f"{shown} stands for nothing here.")
         if not values[name].strip():
-            raise NotReadyError(f"There is no value for {{{{{name}}}}}.", missing=() if "." in name else (name,))
+            missing = () if reference or "." in name else (name,)
+            raise NotReadyError(f"There is no value for {shown}.", missing=missing)
         return encode(values[name])
 
-    return PLACEHOLDER.sub(value_of, template)
+    return _ANY.sub(value_of, template)
 
 
 def _without_nul(value: str) -> str:

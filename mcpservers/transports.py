@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.conf import settings
+
 from mcpservers import placeholders
 from mcpservers.breaker import Circuit
 from mcpservers.errors import NotReadyError, OutsideTurnError
@@ -165,7 +167,7 @@ def target_of(
         connect_timeout=server.connect_timeout,
         circuit=_circuit(key, values),
         era=dict(server.era or {}),
-        secrets=_secrets(resolved, declared, variables),
+        secrets=_secrets(resolved, declared, variables) + _operators(server),
         allowances=tuple(allowances),
         **resolved,
     )
@@ -213,6 +215,14 @@ def _headers(templates: Mapping[str, str], values: Mapping[str, str]) -> tuple[t
 
 def _environment(templates: Mapping[str, str], values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, placeholders.in_text(template, values)) for name, template in templates.items())
+
+
+def _operators(server: MCPServer) -> tuple[str, ...]:
+    """The values of the operator's variables that the definition names."""
+    templates = [server.url, *map(str, server.args), *server.headers.values(), *server.env.values()]
+    names = {name for template in templates for name in placeholders.references_in(template)}
+    values = (settings.MCP_ENVIRONMENT.get(name, "").strip() for name in names)
+    return tuple(value for value in values if len(value) >= _SHORTEST_SECRET)
 
 
 def _secrets(resolved: Mapping[str, Any], declared: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[str, ...]:

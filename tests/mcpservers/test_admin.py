@@ -164,6 +164,22 @@ class TestDefinitions:
         server = MCPServer.objects.as_system().get(slug="new")
         assert (server.args, server.env) == (["-m", "demo.mcp_server"], {"A": "b"})
 
+    def test_a_superuser_names_a_listed_variable_of_the_machine_and_an_admin_may_only_keep_it(
+        self, world: World, settings: Any
+    ) -> None:
+        settings.MCP_ENV_ALLOWLIST = ["SHARED_KEY"]
+        more = {"organization": str(world.acme.organization.pk), "headers-0-name": "X-Key"}
+        for text in ("${OTHER}", "${SHARED_KEY} ${OTHER}", "${SHARED_KEY"):
+            assert "headers" in errors(add(client_of(world.root), **more, **{"headers-0-value": text}))
+        assert add(client_of(world.root), **more, **{"headers-0-value": "k ${SHARED_KEY}"}).status_code == 302
+        server = MCPServer.objects.as_system().get(slug="new")
+        assert server.headers == {"X-Key": "k ${SHARED_KEY}"}
+        admin = client_of(world.acme.people[Role.ADMIN])
+        assert change(admin, server, title="Renamed").status_code == 302
+        assert (server.title, server.headers) == ("Renamed", {"X-Key": "k ${SHARED_KEY}"})
+        stolen = {"headers-rows": "1", "headers-0-name": "X-Mine", "headers-0-value": "${SHARED_KEY}"}
+        assert "headers" in errors(change(admin, server, **stolen))
+
     def test_what_a_superuser_defined_to_run_here_an_admin_grants_and_rules_but_does_not_change(
         self, world: World
     ) -> None:

@@ -1,3 +1,4 @@
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -49,6 +50,17 @@ def test_an_unknown_placeholder_is_not_ready_and_never_sent(template: str) -> No
             place(template, values_for(BOB, DECLARED, {"TOKEN": "t", "REGION": "eu"}))
 
 
+@pytest.mark.parametrize("template", ["{{TOKEN", "{{ TOKEN }", "a {{{", "{{a{b}}"])
+def test_a_placeholder_that_does_not_end_is_not_ready_and_never_sent(template: str) -> None:
+    for place in (in_text, in_header):
+        with pytest.raises(NotReadyError, match="does not end"):
+            place(template, {"TOKEN": "t", "b": "x"})
+
+
+def test_braces_of_json_are_text() -> None:
+    assert in_header('{"a":{"b":{{TOKEN}}}} {x} {{{TOKEN}}}', {"TOKEN": "1"}) == '{"a":{"b":1}} {x} {1}'
+
+
 @pytest.mark.parametrize("value", ["", "   ", "\t"])
 def test_a_blank_value_is_a_missing_one(value: str) -> None:
     with pytest.raises(NotReadyError) as caught:
@@ -79,8 +91,26 @@ def test_a_placeholder_that_two_values_form_together_is_text() -> None:
     assert in_text("{{A}}{{B}}", {"A": "{{", "B": "C}}", "C": "secret"}) == "{{C}}"
 
 
-def test_an_environment_placeholder_is_left_as_it_is() -> None:
-    assert in_text("${HOME}", {}) == "${HOME}"
+def test_what_the_operator_does_not_list_is_neither_expanded_nor_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME_OF_US", "secret")
+    for template in ("${HOME_OF_US}", "a ${HOME_OF_US} b", "${", "${{{TOKEN}}}", "${ HOME_OF_US"):
+        for place in (in_text, in_header):
+            with pytest.raises(NotReadyError, match=r"\$\{.*stands for nothing"):
+                place(template, values_for(BOB, DECLARED, {"TOKEN": "HOME_OF_US", "REGION": "eu"}))
+
+
+def test_what_the_operator_lists_is_expanded_in_a_definition_and_never_in_a_value(settings: Any) -> None:
+    settings.MCP_ENVIRONMENT = {"SHARED": "top secret"}
+    values = values_for(BOB, DECLARED, {"TOKEN": "${SHARED}", "REGION": "eu"})
+    assert in_header("${SHARED} {{TOKEN}}", values) == "top secret ${SHARED}"
+    assert in_url("https://h/${SHARED}?q={{TOKEN}}", values) == "https://h/top%20secret?q=%24%7BSHARED%7D"
+    with pytest.raises(NotReadyError):
+        in_url("https://${SHARED}.example/", values)
+
+
+def test_a_variable_cannot_take_the_place_of_the_operators(settings: Any) -> None:
+    settings.MCP_ENVIRONMENT = {"SHARED": "theirs"}
+    assert values_for(BOB, {"${SHARED}": {}}, {"${SHARED}": "mine"})["${SHARED}"] == "theirs"
 
 
 # --- Headers ------------------------------------------------------------------------------------------------------
