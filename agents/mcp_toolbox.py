@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
@@ -61,6 +61,7 @@ class MCPToolbox:
     request: RequestContext | None = None  # of the turn, for servers whose definition depends on it
     _tools: dict[str, OfferedTool] = field(default_factory=dict)
     _withheld: dict[str, OfferedTool] = field(default_factory=dict)
+    _missing: dict[str, ToolResult] = field(default_factory=dict)  # what their server does not know any more
 
     def __post_init__(self) -> None:
         self._tools = {tool.exposed_name: tool for tool in self.offer.tools}
@@ -83,7 +84,7 @@ class MCPToolbox:
     def specs(self, names: Iterable[str] | None = None) -> Sequence[ToolSpec]:
         """What models are shown of every tool, or of the named ones, in this order."""
         limit = DIALECTS[self.dialect].max_description
-        tools = self._tools.values() if names is None else [self._tools[name] for name in names]
+        tools = self._tools.values() if names is None else [self._tools[name] for name in names if name in self._tools]
         return [ToolSpec(tool.exposed_name, _description(tool, limit), tool.definition.parameters) for tool in tools]
 
     def input_schema(self, name: str) -> JSONObject:
@@ -97,6 +98,8 @@ class MCPToolbox:
             return PreparedCall(
                 request, Decision.DENY, "unknown tool", result=unknown_tool(request.name, list(self._tools))
             )
+        if request.name in self._missing:
+            return self._prepared(request, tool, Decision.DENY, "no longer there", self._missing[request.name])
         if tool.withheld:
             return self._prepared(request, tool, Decision.DENY, tool.withheld, denied_by_rule(tool.withheld))
         definition = tool.definition
@@ -137,13 +140,17 @@ class MCPToolbox:
             output_schema=definition.output_schema,
             annotations=definition.annotations,
         )
-        return ToolResult(
+        result = ToolResult(
             ToolStatus(outcome.status),
             outcome.text,
             outcome.content,
             [Artifact(item.data, item.media_type, item.name) for item in outcome.artifacts],
             outcome.duration_ms,
         )
+        if outcome.missing:
+            self._missing[tool.exposed_name] = replace(result, duration_ms=0)
+            self._withheld[tool.exposed_name] = self._tools.pop(tool.exposed_name, tool)
+        return result
 
     async def aclose(self) -> None:
         """Close the connections that were the turn's own; of others, leases last as long as a call."""

@@ -93,7 +93,9 @@ class TurnToolbox:
     def offered(self) -> dict[str, list[str]]:
         """Exposed name → [server id, tool] of what servers offer, to be stored with the turn (SPEC C4)."""
         offered = self._mcp.offered
-        return offered if self._deferral is None else {name: offered[name] for name in self._deferral.offered}
+        if self._deferral is None:
+            return offered
+        return {name: offered[name] for name in self._deferral.offered if name in offered}
 
     def specs(self) -> Sequence[ToolSpec]:
         return [*self._mcp.specs(self._deferral.offered if self._deferral else None), *self._own_specs()]

@@ -23,7 +23,7 @@ from chatui.errors import ChatUIError
 from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from chatui.text import clean_json
-from mcpservers import approvals, connections, results
+from mcpservers import approvals, connections, missing, results
 from mcpservers.connection import Connection
 from mcpservers.errors import (
     BusyError,
@@ -32,6 +32,7 @@ from mcpservers.errors import (
     RequestFailedError,
     RequestTimeoutError,
     ServerUnavailableError,
+    ToolMissingError,
 )
 from mcpservers.health import troubles
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
@@ -181,7 +182,7 @@ async def _outcome(
         return _failed("unavailable", f"“{server.title}” is not set up. {error.public_message}")
     repeatable = _only_reads(server, call)
     try:
-        raw = await _result(target, call, repeatable, progress)
+        raw = await _known_result(target, call, repeatable, progress)
     except ChatUIError as error:
         _noted(error, target)
         return _explained(error, server)
@@ -192,6 +193,23 @@ def _only_reads(server: MCPServer, call: ToolCall) -> bool:
     """Whether running it twice does no harm: an admin's word, or the server's own hint, which harms only itself."""
     hinted = any(call.annotations.get(hint) is True for hint in ("readOnlyHint", "idempotentHint"))
     return hinted or any(approvals.matches(glob, call.tool) for glob in server.read_only)
+
+
+async def _known_result(
+    target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress
+) -> dict[str, Any]:
+    """The raw result of a tool that the server knows, else `ToolMissingError`."""
+    missing.check(target, call.tool)
+    try:
+        raw = await _result(target, call, repeatable, progress)
+    except RequestFailedError as error:
+        if not missing.is_unknown(str(error), call.tool):
+            raise
+        await missing.look_for(target, call.tool)
+        return await _result(target, call, repeatable, progress)  # the server refused it: it did not run
+    if missing.says_unknown(raw, call.tool):
+        await missing.look_for(target, call.tool)
+    return raw
 
 
 async def _result(target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress) -> dict[str, Any]:
@@ -294,6 +312,8 @@ def _explained(error: ChatUIError, server: MCPServer) -> ToolOutcome:
             return _failed("error", f"The connection to “{title}” was lost during the call: {error}. {_EFFECT}")
         case ConnectionLostError():
             return _failed("unavailable", f"“{title}” cannot be reached: {error}.")
+        case ToolMissingError():
+            return replace(_failed("unavailable", error.public_message), missing=True)
         case ServerUnavailableError():
             return _failed("unavailable", error.public_message)
         case RequestTimeoutError():

@@ -54,6 +54,13 @@ class BusyError(ServerUnavailableError):
     public_message = "Too many connections to MCP servers are in use at the moment. Please try again."
 
 
+class ToolMissingError(ServerUnavailableError):
+    """The server is there, and has no such tool (any more)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, public_message=message)
+
+
 class ConnectionLostError(ServerUnavailableError):
     """A connection ended under a request. `sent` is False only when the request certainly never left us."""
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from accounts.actors import Actor
 from accounts.models import Role
-from chatui.errors import ChatUIError
+from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
 from mcpservers import connections, entries
 from mcpservers.discovery import discover
@@ -45,6 +45,7 @@ class Fetches:
         self._again: dict[Address, ConnectionTarget] = {}  # changed while it was being listed
         self._changed: set[Address] = set()  # what is stored is known to be old
         self._filling: set[asyncio.Task[None]] = set()
+        self._missing: dict[tuple[Address, str], float] = {}  # tools that their server does not know; until when
 
     def start(self, target: ConnectionTarget) -> asyncio.Task[Entry]:
         """The discovery for `target`, which may be under way already."""
@@ -82,8 +83,31 @@ class Fetches:
         else:
             self.start(target)
 
+    async def list_anew(self, target: ConnectionTarget) -> Entry:
+        """The target's tools as the server lists them from now on. Raises what the discovery raises."""
+        self.changed(target)
+        listing = self.start(target)
+        try:
+            return await asyncio.shield(listing)
+        except asyncio.CancelledError:
+            if listing.cancelled():  # the process stops; nobody has cancelled the caller
+                raise DrainingError from None
+            raise
+
+    def miss(self, target: ConnectionTarget, tool: str) -> None:
+        """The server does not know the tool: for a moment nobody calls it."""
+        now = time.monotonic()
+        if len(self._missing) >= MAX_FAILURES:
+            self._missing = {key: until for key, until in self._missing.items() if until > now}
+        self._missing[address_of(target), tool] = now + NEGATIVE_SECONDS
+
+    def is_missing(self, target: ConnectionTarget, tool: str) -> bool:
+        return self._missing.get((address_of(target), tool), 0.0) > time.monotonic()
+
     def forgive(self, server_id: UUID) -> None:
-        """Let the server be tried again at once."""
+        """Let the server be tried again at once, and its tools too."""
+        for key in [key for key in list(self._missing) if key[0].server_id == server_id]:
+            self._missing.pop(key, None)
         for address in [address for address in list(self._failed) if address.server_id == server_id]:
             self._failed.pop(address, None)
 
@@ -110,6 +134,8 @@ class Fetches:
         error = task.exception()
         if error is None:
             self._failed.pop(address, None)
+            for item in task.result().tools if self._missing else ():
+                self._missing.pop((address, item["name"]), None)
             return
         if not isinstance(error, ChatUIError):
             logger.error("The tools of server %s could not be listed", address.server_id, exc_info=error)

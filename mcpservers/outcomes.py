@@ -19,10 +19,14 @@ class ArtifactData:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """`text` is for the model (never empty, never base64); `content` is for people, JSON parts."""
+    """`text` is for the model (never empty, never base64); `content` is for people, JSON parts.
+
+    `missing`: the server has no such tool any more.
+    """
 
     status: Status
     text: str
     content: tuple[dict[str, Any], ...] = ()
     artifacts: tuple[ArtifactData, ...] = ()
     duration_ms: int = 0
+    missing: bool = False

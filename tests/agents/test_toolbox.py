@@ -354,6 +354,23 @@ async def test_a_call_of_a_tool_that_is_no_longer_offered_is_no_exception(
     assert not fake.exchanges_of("tools/call")
 
 
+async def test_a_tool_that_its_server_no_longer_knows_is_offered_no_more(opened: Open, fake: FakeMCPServer) -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.error(-32602, f"Unknown tool: {exchange.params['name']}")
+
+    toolbox = await opened()
+    fake.tools = [ECHO, SEARCH]
+    fake.on("tools/call", refuse)
+    result = await run(toolbox, "s__write")
+    assert (result.status, "no tool “write” any more" in result.text) == (ToolStatus.UNAVAILABLE, True)
+    assert [spec.name for spec in toolbox.specs()] == ["s__echo", "s__search"]
+    assert "s__write" not in toolbox.offered
+    prepared = await toolbox.prepare(asked("s__write"))
+    assert refused(prepared) == result.text
+    assert prepared.server == "s"
+    assert fake.count("tools/call") == 1
+
+
 # --- A real server ----------------------------------------------------------------------------------------------
 
 

@@ -338,15 +338,6 @@ async def test_a_malformed_result_never_raises(call: Any, answer: Handler, fake:
     assert outcome.text
 
 
-async def test_an_unknown_tool_is_an_error_in_the_servers_words(call: Any, fake: FakeMCPServer) -> None:
-    async def unknown(exchange: Exchange) -> None:
-        await exchange.error(-32602, "Unknown tool: nope")
-
-    fake.on("tools/call", unknown)
-    outcome = await call("nope")
-    assert (outcome.status, outcome.text) == ("error", "“Tickets” answered with an error: Unknown tool: nope")
-
-
 async def test_a_fault_of_our_own_is_an_error_result_without_its_details(
     call: Any, fake: FakeMCPServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
