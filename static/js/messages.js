@@ -1,9 +1,9 @@
 // The log: turns of question and answer, newest last; only as many as one reads are built.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useChat, useStore } from "./context.js";
 import { load } from "./conversation.js";
 import { EmptyState } from "./empty.js";
-import { html } from "./html.js";
+import { html, memo } from "./html.js";
 import { Icon } from "./icons.js";
 import { Answer, Question } from "./message.js";
 import { Follower } from "./scroll.js";
@@ -82,12 +82,20 @@ function Turns({ path }) {
       const last = index === all.length - 1;
       const question = turn.messages.find((message) => message.role === "user");
       return html`<div key=${turn.key} class=${`turn ${last ? "last" : ""} ${last && asked ? "asked" : ""}`}>
-        ${turn.messages.map((message) => message.role === "user"
-          ? html`<${Question} key=${message.local || message.id} message=${message} last=${last} />`
-          : html`<${Answer} key=${message.id} message=${message} last=${last} question=${question} />`)}
+        ${turn.messages.map((message) => html`<${Message} key=${message.local || message.id} message=${message} last=${last}
+          question=${question} />`)}
       </div>`;
     })}`;
 }
+
+/** One message that cannot be shown does not take the others with it. */
+const Message = memo(({ message, last, question }) => {
+  const [error] = useErrorBoundary((failed) => console.error("chatui: a message could not be shown", failed));
+  if (error) return html`<article class="message"><p class="muted">This message could not be shown.</p></article>`;
+  return message.role === "user"
+    ? html`<${Question} message=${message} last=${last} />`
+    : html`<${Answer} message=${message} last=${last} question=${question} />`;
+});
 
 function Problem({ title, text, children }) {
   return html`<div class="hero"><h2 class="hero-title">${title}</h2><p class="muted">${text}</p>
