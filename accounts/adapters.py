@@ -5,6 +5,7 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
+from accounts import signals
 from accounts.redirects import is_local_path
 
 
@@ -15,6 +16,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
     def get_login_stages(self) -> list[str]:
         ours = {"allauth.account.stages.EmailVerificationStage": "accounts.stages.EmailVerificationStage"}
         return [ours.get(stage, stage) for stage in super().get_login_stages()]
+
+    def logout(self, request: HttpRequest) -> None:
+        user_id = request.user.pk
+        super().logout(request)
+        if user_id is not None:
+            signals.tell(user_id)
 
     def is_safe_url(self, url: str) -> bool:
         """Only paths of this site: allauth's own rule also lets every host of `ALLOWED_HOSTS` through."""

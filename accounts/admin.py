@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
+from accounts import signals
 from accounts.admin_forms import (
     ApiKeyForm,
     GroupForm,
@@ -218,7 +219,11 @@ class ApiKeyAdmin(TenantAdmin):
 
     @admin.action(description=_("Revoke the selected keys"), permissions=["delete"])
     def revoke(self, request: HttpRequest, queryset: Any) -> None:
-        number = self.managed_rows(request, queryset).filter(revoked_at=None).update(revoked_at=timezone.now())
+        usable = self.managed_rows(request, queryset).filter(revoked_at=None)
+        people = list(usable.values_list("user_id", flat=True))
+        number = usable.update(revoked_at=timezone.now())
+        for user_id in set(people):
+            signals.tell(user_id)
         messages.success(request, _("Keys revoked: %(number)d.") % {"number": number})
 
     @admin.display(description=_("Scopes"))

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from unfold.sites import UnfoldAdminSite
 
+from accounts import signals
 from accounts.tenant_admin import TenantAdmin, reach_of
 from chatui.admin_overview import overview
 
@@ -51,7 +52,11 @@ class ChatUIAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no t
         return redirect(f"{resolve_url(settings.LOGIN_URL)}?{urlencode({'next': target})}")
 
     def logout(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
-        return LogoutView.as_view(next_page=settings.LOGOUT_REDIRECT_URL)(request)
+        user_id = request.user.pk
+        answer = LogoutView.as_view(next_page=settings.LOGOUT_REDIRECT_URL)(request)
+        if user_id is not None:
+            signals.tell(user_id)
+        return answer
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return redirect("account_change_password")

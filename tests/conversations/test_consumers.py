@@ -11,6 +11,7 @@ from uuid import uuid4
 import orjson
 import pytest
 from channels.testing import WebsocketCommunicator
+from django.test import AsyncClient
 
 from accounts.models import ApiKey, Membership, User
 from agents.models import Agent
@@ -513,6 +514,15 @@ async def test_what_ends_a_persons_right_closes_the_open_socket_at_the_next_fram
     await hints.recheck_user(owner.pk)
     assert await listening.closed() == code
     assert not endpoint.requests
+
+
+async def test_signing_out_in_another_tab_closes_a_socket_that_only_listens(owner: User, house: Any) -> None:
+    cookie = await in_rows(cookie_of, owner)
+    listening = await Chat("acme", {"cookie": cookie, "origin": "http://testserver"}).connect()
+    tab = AsyncClient()
+    tab.cookies.load(cookie)
+    await tab.post("/accounts/logout/")
+    assert await listening.closed() == 4401
 
 
 async def test_a_listening_socket_is_closed_by_the_clock_without_any_hint(
