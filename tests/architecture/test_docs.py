@@ -94,7 +94,8 @@ def sections(section: type[schema.Section], path: str) -> Iterator[tuple[str, ty
 def nested(annotation: Any, step: str = "") -> Iterator[tuple[type[schema.Section], str]]:
     if isinstance(annotation, type) and issubclass(annotation, schema.Section):
         yield annotation, step
-    inner = {dict: ".*", list: "[]"}.get(getattr(annotation, "__origin__", None), step)
+    steps: dict[Any, str] = {dict: ".*", list: "[]"}
+    inner = steps.get(getattr(annotation, "__origin__", None), step)
     for argument in get_args(annotation):
         yield from nested(argument, inner)
 
@@ -194,7 +195,7 @@ def test_every_target_of_the_makefile_is_in_the_reference_and_no_other() -> None
 def codes_of_classes() -> set[str]:
     """What stands as `code` in the classes of errors, whether a test imports them or not."""
     return {
-        statement.value.value
+        str(statement.value.value)
         for _, node in nodes(ast.ClassDef)
         if isinstance(node, ast.ClassDef) and node.name.endswith("Error")
         for statement in node.body
