@@ -125,6 +125,7 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_BEAT_SCHEDULE = {
     "tidy conversations": {"task": "conversations.tasks.tidy", "schedule": 900.0},
+    "refresh catalogue": {"task": "mcpservers.tasks.refresh_catalogue", "schedule": 900.0},
 }
 
 # --- Accounts -----------------------------------------------------------------------------------------------------

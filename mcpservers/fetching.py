@@ -221,8 +221,8 @@ def system_actor(server: MCPServer) -> Actor:
     return Actor(UUID(int=0), organization.pk, Role.OWNER, organization_slug=organization.slug, present=False)
 
 
-def _unknown(server_ids: Sequence[UUID] | None) -> list[ConnectionTarget]:
-    """The organizations' own connections whose tools are not known, or not of late."""
+def outdated(server_ids: Sequence[UUID] | None = None) -> list[ConnectionTarget]:
+    """The organizations' own connections (to these servers, if given) whose tools are not known, or not of late."""
     servers = MCPServer.objects.as_system().filter(enabled=True, organization__is_active=True)
     if server_ids is not None:
         servers = servers.filter(pk__in=server_ids)
@@ -249,5 +249,5 @@ async def fill(at_once: int = 4, *, server_ids: Sequence[UUID] | None = None) ->
         async with slots:
             await asyncio.wait([found.start(target)])
 
-    targets = await in_rows(_unknown, server_ids)
+    targets = await in_rows(outdated, server_ids)
     await asyncio.gather(*(fetch(target) for target in targets))
