@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -62,6 +61,7 @@ from agents.providers.chat_model import ChatModel, EndpointError, EndpointReques
 from agents.rounds import Answer, CallCancelled, Decided, OpenCall, OpenRound, Round, Tasks, prepare_call
 from agents.toolbox import Toolbox
 from chatui.errors import ChatUIError
+from chatui.text import duration
 
 __all__ = ["CallCancelled", "Decided", "Limits", "OpenCall", "OpenRound", "Spent", "run_loop"]
 
@@ -166,7 +166,7 @@ class _Loop:
         if detail and detail not in message:
             message = f"{message} ({detail})"
         if isinstance(error, EndpointError) and error.retry_after:
-            message = f"{message} It can be asked again in {math.ceil(error.retry_after)} s."
+            message = f"{message} It can be asked again in {duration(error.retry_after)}."
         return self.ended(Outcome.FAILED, error.code, message)
 
     # --- The steps

@@ -1,5 +1,6 @@
 """Text as every door lets it in: storable on SQLite and PostgreSQL, encodable as UTF-8, cut between graphemes."""
 
+import math
 import re
 from typing import Any
 
@@ -47,3 +48,11 @@ def shorten(text: str, limit: int) -> str:
         kept.append(grapheme)
         length += len(grapheme)
     return "".join(kept).rstrip() + "…"
+
+
+def duration(seconds: float) -> str:
+    """How long that is, for a person, in the largest unit of which it is at least two: `90 s`, `2 min`, `3 days`."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{math.ceil(seconds / size)} {unit}"
+    return f"{math.ceil(seconds)} s"

@@ -52,7 +52,7 @@ async def opened(settings: ModelSettings, payload: bytes, deadline: float) -> As
                     stream_cls=openai.AsyncStream[Any],
                 )
         except FAILURES as error:
-            raise failure_of(error, settings, "did not begin to answer") from None
+            raise failure_of(error, settings, "It did not begin to answer in time.") from None
         answer = Exchange(cast(httpx2.Response, sent), settings, deadline)
         try:
             yield answer
@@ -104,7 +104,7 @@ FAILURES = (
 
 
 def failure_of(error: Exception, settings: ModelSettings, late: str) -> EndpointError:
-    """One of `FAILURES` as an `EndpointError`; `late` is how a timeout is worded."""
+    """One of `FAILURES` as an `EndpointError`; `late` is what to say of a timeout."""
     match error:
         case openai.APIStatusError():
             headers = error.response.headers
@@ -115,7 +115,7 @@ def failure_of(error: Exception, settings: ModelSettings, late: str) -> Endpoint
         case openai.APIError():
             return _connection_error(error)
         case TimeoutError():
-            return EndpointTimeoutError(f"{late} in time", detail=f"It {late} in time.")
+            return EndpointTimeoutError(late, detail=late)
         case _:
             return _broken(error)
 
@@ -204,7 +204,9 @@ class Exchange:
         try:
             data = await self._patience.wait(self._next())
         except FAILURES as error:
-            late = "stopped answering" if self._begun else "did not begin to answer"
+            late = (
+                "It fell silent in the middle of its answer." if self._begun else "It did not begin to answer in time."
+            )
             raise failure_of(error, self._settings, late) from None
         if not data:
             return None

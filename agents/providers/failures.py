@@ -21,6 +21,7 @@ from chatui.text import clean, shorten
 
 MAX_DETAIL = 300  # characters
 MASK = "•••"
+MAX_WAIT = 365 * 86400.0  # seconds; a longer `Retry-After` is a mistake, or a joke
 _SECRETS = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai|hf|api)[-_][A-Za-z0-9*._-]{6,}"
     r"|\bAIza[A-Za-z0-9_-]{10,}"
@@ -86,12 +87,14 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds, value = headers.get("retry-after-ms", ""), headers.get("retry-after", "").strip()
     try:
         if milliseconds.isdigit():
-            return float(milliseconds) / 1000
-        if not value:
+            wait = float(milliseconds) / 1000
+        elif not value:
             return None
-        if value.replace(".", "", 1).isdigit():
-            return float(value)
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+        elif value.replace(".", "", 1).isdigit():
+            wait = float(value)
+        else:
+            wait = max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+        return min(wait, MAX_WAIT)
     except (ValueError, TypeError):
         return None
 

@@ -1,4 +1,4 @@
-from chatui.text import clean, clean_json, shorten
+from chatui.text import clean, clean_json, duration, shorten
 
 
 def test_nul_and_lone_surrogates_become_replacement_characters() -> None:
@@ -24,3 +24,9 @@ def test_shortening_never_splits_a_family_or_a_flag() -> None:
     family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
     assert shorten("a" * 57 + family + "b", 60) == "a" * 57 + "…"
     assert shorten("\U0001f1e9\U0001f1ea" * 40, 4) == "\U0001f1e9\U0001f1ea…"
+
+
+def test_a_duration_is_told_in_the_unit_that_a_person_thinks_in() -> None:
+    seconds = (0, 0.2, 1, 119, 120, 3600, 7199, 7200, 86400, 172800, 31536000)
+    words = ["0 s", "1 s", "1 s", "119 s", "2 min", "60 min", "120 min", "2 h", "24 h", "2 days", "365 days"]
+    assert [duration(number) for number in seconds] == words

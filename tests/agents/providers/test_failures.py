@@ -71,3 +71,4 @@ def test_retry_after_is_seconds_or_a_date_or_nothing() -> None:
     for value in ("", "soon", "-5", "Wed, 99 Foo 2020", "nan", "1e400"):
         assert retry_after({"retry-after": value}) is None
     assert retry_after({}) is None
+    assert retry_after({"retry-after": "9" * 400}) == retry_after({"retry-after-ms": "9" * 400}) == 365 * 86400
