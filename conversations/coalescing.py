@@ -12,6 +12,7 @@ from conversations.feed import TurnFeed
 DELTA_LIMIT = 48 * 1024  # characters of one delta frame
 # Delta frames a second, of all turns of a process: above it each turn's come less often, which no reader sees.
 FRAMES_PER_SECOND = 5000
+BURST = 20  # deltas in a row after which other turns get the loop
 
 
 class Coalescer:
@@ -27,12 +28,26 @@ class Coalescer:
         self._kind: Callable[..., wire.TurnFrame] = wire.TextDelta
         self._flushed_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._deltas = 0
 
     def text(self, text: str) -> None:
         self._gather(wire.TextDelta, text)
 
     def reasoning(self, text: str) -> None:
         self._gather(wire.ReasoningDelta, text)
+
+    async def breathe(self) -> None:
+        """Leave the loop to others after a delta: in a burst now and then, and with many turns until the next is due.
+
+        What an endpoint sends meanwhile is then read and sent on as one.
+        """
+        window = self._window()
+        if window > self._seconds:
+            await asyncio.sleep(self._flushed_at + window - self._loop.time())
+            return
+        self._deltas += 1
+        if self._deltas % BURST == 0:
+            await asyncio.sleep(0)
 
     def publish(self, frame: wire.TurnFrame) -> None:
         self.flush()
@@ -61,8 +76,12 @@ class Coalescer:
             self.flush()
             self._kind = kind
         self._gathered.append(text)
-        due = self._flushed_at + max(self._seconds, self._feed.running / FRAMES_PER_SECOND)
+        due = self._flushed_at + self._window()
         if self._loop.time() >= due:
             self.flush()
         elif self._timer is None:
             self._timer = self._loop.call_at(due, self.flush)
+
+    def _window(self) -> float:
+        """Seconds between two deltas of this turn."""
+        return max(self._seconds, self._feed.running / FRAMES_PER_SECOND)

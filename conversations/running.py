@@ -33,7 +33,6 @@ from conversations.transitions import Progress
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-YIELD_EVERY = 0.005  # seconds of a burst after which other turns get the loop
 CONNECTING_AFTER = 0.25  # seconds after which a person is told that servers are being connected
 
 
@@ -177,7 +176,6 @@ class TurnTask:
                 decisions=self.decisions,
                 tools=bool(turn.options.get("tools", True)),
             )
-            burst = self._loop.time()
             async with aclosing(loop_events):
                 async for event in loop_events:
                     if isinstance(event, events.LoopEnded):
@@ -186,9 +184,6 @@ class TurnTask:
                             self._draft.mark_refusal()
                         break
                     await self._handle(event)
-                    if (now := self._loop.time()) - burst > YIELD_EVERY:
-                        await asyncio.sleep(0)
-                        burst = now
             return ended
         finally:
             await toolbox.aclose()
@@ -215,10 +210,12 @@ class TurnTask:
                 self._draft.add_text(text, self._round)
                 self._out.text(text)
                 self._checkpoints.due(self.turn_id, self._shown)
+                await self._out.breathe()
             case events.ReasoningDelta(text=text):
                 self._draft.add_reasoning(text, self._round)
                 self._out.reasoning(text)
                 self._checkpoints.due(self.turn_id, self._shown)
+                await self._out.breathe()
             case events.RoundCompleted():
                 await self._store_round(event)
             case events.CallStarted(call_id=call_id, call=call):

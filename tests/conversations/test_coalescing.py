@@ -90,6 +90,47 @@ async def test_with_many_turns_each_ones_deltas_come_less_often(monkeypatch: pyt
     feed.aclose()
 
 
+async def test_a_burst_leaves_the_loop_to_others_now_and_then() -> None:
+    feed, turn, others = MemoryFeed(60), uuid4(), 0
+    feed.open(turn, 0)
+    out = Coalescer(turn, feed, 0.02)
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(other())
+    for _ in range(coalescing.BURST * 5):
+        out.text("a")
+        await out.breathe()
+    assert others == 5
+    beside.cancel()
+    out.flush()
+
+
+async def test_with_many_turns_a_turn_pauses_until_its_next_delta_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalescing, "FRAMES_PER_SECOND", 100)
+    clock, feed, turn = Clock(monkeypatch), MemoryFeed(60), uuid4()
+    for opened in (turn, *(uuid4() for _ in range(9))):
+        feed.open(opened, 0)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(round(seconds, 3))
+        clock.now += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    out = Coalescer(turn, feed, 0.02)
+    for text in "abc":
+        clock.now += 0.03
+        out.text(text)
+        await out.breathe()
+    assert slept == [0.1, 0.1, 0.1]
+    assert texts(feed, turn) == ["a", "b", "c"]
+
+
 async def test_only_turns_that_run_are_counted() -> None:
     feed, one, two = MemoryFeed(60), uuid4(), uuid4()
     feed.open(one, 0)
