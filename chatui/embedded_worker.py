@@ -64,6 +64,7 @@ class Worker:
 
     def _run(self) -> None:
         try:
+            self._app.autodiscover_tasks(force=True)  # a Celery worker's loader does it, which we do not have
             self._app.finalize()
             table = _BeatTable(self._app)
             with self._app.connection_for_read() as connection, self._consumer(connection):

@@ -288,3 +288,19 @@ def test_the_product_s_own_worker_starts_once_and_stops() -> None:
     assert embedded._worker is first
     embedded.stop_worker()
     assert not any(thread.name == "celery-embedded" for thread in threading.enumerate())
+
+
+EVERY_TASK = """
+import django; django.setup()
+from chatui import embedded
+from chatui.celery import app
+from django.conf import settings
+embedded.start_worker()
+embedded.stop_worker()
+print([entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values() if entry["task"] not in app.tasks])
+"""
+
+
+def test_a_fresh_process_knows_every_task_that_is_on_the_schedule() -> None:
+    run = subprocess.run([sys.executable, "-c", EVERY_TASK], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout.strip()) == (0, "[]"), run.stderr
