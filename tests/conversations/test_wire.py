@@ -5,7 +5,6 @@ import pytest
 
 from conversations import wire
 
-
 ID = "12345678-1234-4234-8234-123456789012"
 
 
