@@ -102,7 +102,7 @@ async def run_loop(
         yield loop.failed(error)
     except Exception:  # the boundary: whatever broke, the turn ends with what was shown
         logger.exception("the loop of a turn failed")
-        yield loop.ended(Outcome.FAILED, "internal_error", "Something went wrong on our side.")
+        yield loop.ended(Outcome.FAILED, "internal", "Something went wrong on our side.")
     finally:
         await loop.tasks.close()
 

@@ -107,7 +107,10 @@ export function statusWords({ message, turn, stopping, connected }) {
   if (stopping) return "Stopping";
   if (!turn) return "Sending";
   const last = message.parts[message.parts.length - 1];
-  if (turn.status === "waiting") return PROGRESS[turn.code] || "Waiting for you";
+  if (turn.status === "waiting") {
+    const asked = message.parts.some((part) => part.question?.kind === "approval" && part.question.state === "open");
+    return asked ? "Waiting for your approval" : PROGRESS[turn.code] || "Waiting for you";
+  }
   if (turn.label) return turn.label;
   if (last?.type === "call" && last.status === "running") return "";
   if (last?.type === "reasoning" && last.duration_ms === undefined) return "";

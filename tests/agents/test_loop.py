@@ -401,7 +401,7 @@ async def test_after_the_end_no_task_is_left():
 async def test_a_bug_of_the_model_ends_the_turn_as_failed_without_its_words(caplog):
     events = await collect(ScriptedModel(["par", ZeroDivisionError("secret")]))
     assert end(events).outcome is Outcome.FAILED
-    assert end(events).code == "internal_error"
+    assert end(events).code == "internal"
     assert "secret" not in end(events).message
     assert "secret" in caplog.text
 
@@ -412,7 +412,7 @@ async def test_a_model_that_ends_without_a_completion_is_a_bug(caplog):
             return
             yield
 
-    assert end(await collect(Broken())).code == "internal_error"
+    assert end(await collect(Broken())).code == "internal"
 
 
 async def test_the_loop_does_not_change_the_messages_that_it_was_given():

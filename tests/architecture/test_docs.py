@@ -206,7 +206,7 @@ def codes_of_classes() -> set[str]:
 
 
 # Of turns that end without an answer, and of what nobody expected.
-CODES_WITHOUT_CLASS = {"interrupted", "content_filter", "internal", "internal_error"}
+CODES_WITHOUT_CLASS = {"interrupted", "content_filter", "internal"}
 
 
 def test_every_code_of_an_error_is_in_the_reference_and_no_other() -> None:
