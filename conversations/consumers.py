@@ -12,6 +12,7 @@ from uuid import UUID
 
 from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, WebSocketSendEvent
 from autobahn.exception import Disconnected
+from channels.consumer import get_handler_name
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.http.request import validate_host
@@ -41,6 +42,10 @@ class ChatConsumer(AsyncWebsocketConsumer):
             await super().__call__(scope, receive, _while_open(send))
         finally:
             await self._leave()  # however it ended: a handler that failed is not followed by `disconnect`
+
+    async def dispatch(self, message: Any) -> None:
+        # Channels crosses to a thread before every message, for queries of handlers on its one thread: here is none.
+        await getattr(self, get_handler_name(message))(message)
 
     async def connect(self) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.scope["headers"]}
