@@ -306,12 +306,12 @@ def _noted(error: ChatUIError, target: ConnectionTarget) -> None:
 
 
 def _explained(error: ChatUIError, server: MCPServer) -> ToolOutcome:
-    title = server.title
+    title, words = server.title, str(error).rstrip(".")
     match error:
         case ConnectionLostError(sent=True):
-            return _failed("error", f"The connection to “{title}” was lost during the call: {error}. {_EFFECT}")
+            return _failed("error", f"The connection to “{title}” was lost during the call: {words}. {_EFFECT}")
         case ConnectionLostError():
-            return _failed("unavailable", f"“{title}” cannot be reached: {error}.")
+            return _failed("unavailable", f"“{title}” cannot be reached: {words}.")
         case ToolMissingError():
             return replace(_failed("unavailable", error.public_message), missing=True)
         case ServerUnavailableError():

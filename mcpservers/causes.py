@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import errno
+import re
 from typing import TYPE_CHECKING
 
 import httpx2
 
 from chatui.errors import ChatUIError
-from chatui.text import shorten
+from chatui.text import duration, shorten
 from mcpservers.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
     from mcpservers.clients import Attempts
     from mcpservers.transports import ConnectionTarget
 
+_TOO_LARGE = re.compile(r"(?:larger than|exceeded the) (\d+)")
 _STATUS = {
     401: "it wants a sign-in, or the credentials are wrong (HTTP 401)",
     403: "it refuses the credentials (HTTP 403)",
@@ -72,16 +74,24 @@ def _process_cause(target: ConnectionTarget, error: BaseException, attempts: Att
 
 
 def _answer_cause(error: BaseException) -> str:
-    text = str(error)
+    return in_words(str(error)) or type(error).__name__
+
+
+def in_words(text: str) -> str:
+    """What the SDK says of an answer that it cannot use, for people and the model: its parser's words help neither."""
     if "Unexpected content type" in text:
         kind = text.rpartition(":")[2].strip() or "no content type"
         return f"it does not answer as an MCP server ({kind}); check the address"
-    if text.startswith("Failed to parse"):
-        return "its answer is not valid JSON-RPC"
-    return text or type(error).__name__
+    if text.startswith(("Failed to parse", "SSE stream failed")):
+        found = _TOO_LARGE.search(text)
+        return f"the answer is larger than {found[1]} bytes" if found else "its answer is not valid JSON-RPC"
+    return text
 
 
 def status_words(status: int, retry_after: str = "") -> str:
     """What an HTTP status means for a request to a server that was connected to before."""
     words = _STATUS.get(status, f"it answers with HTTP {status}")
-    return f"{words}; it can be tried again after {retry_after}" if retry_after else words
+    if not retry_after:
+        return words
+    when = f"in {duration(min(float(retry_after), 1e9))}" if retry_after.isdecimal() else f"after {retry_after}"
+    return f"{words}; it can be tried again {when}"

@@ -54,6 +54,10 @@ class Connection:
         self.answered = False  # whether the server has answered any request since it was opened
         self.error: BaseException | None = None
         self.last_error = ""  # of a request, without our secrets
+        # What the server said of itself when it was opened: the client that heard it may be gone.
+        self.server_info: dict[str, Any] = {}  # {name, version, title?, …}; empty if it does not name itself
+        self.capabilities: dict[str, Any] = {}
+        self.instructions = ""
         self.opened_at = self.last_used = self._heard = time.monotonic()
         self._on_tools_changed = on_tools_changed
         self._stop = asyncio.Event()
@@ -103,22 +107,7 @@ class Connection:
 
     @property
     def protocol_version(self) -> str:
-        return self._opened.client.protocol_version
-
-    @property
-    def server_info(self) -> dict[str, Any]:
-        """{name, version, title?, …} as the server names itself; empty if it does not."""
-        info = self._opened.client.server_info
-        return info.model_dump(by_alias=True, mode="json", exclude_none=True) if info is not None else {}
-
-    @property
-    def capabilities(self) -> dict[str, Any]:
-        capabilities = self._opened.client.server_capabilities
-        return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-    @property
-    def instructions(self) -> str:
-        return self._opened.client.instructions or ""
+        return str(self.era["protocol_version"])
 
     # --- Its life -------------------------------------------------------------------------------------------------
 
@@ -143,12 +132,20 @@ class Connection:
             raise
         if ready.done():
             self._open = ready.result()
+            self._introduced(self._open)
             self.opened_at = self.last_used = self._heard = time.monotonic()
             return
         error = self.error if owner.done() else TimeoutError()
         await self.aclose(grace=0)
         first = next(iter(attempts.failures), None) or error or TimeoutError()
         raise causes.unavailable(self.target, first, attempts) from first
+
+    def _introduced(self, opened: OpenClient) -> None:
+        client = opened.client
+        if client.server_info is not None:
+            self.server_info = client.server_info.model_dump(by_alias=True, mode="json", exclude_none=True)
+        self.capabilities = client.server_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
+        self.instructions = client.instructions or ""
 
     async def _own(self, ready: asyncio.Future[OpenClient], attempts: Attempts) -> None:
         from mcpservers.clients import opened
@@ -312,7 +309,7 @@ class Connection:
         return self._refused(error, note)
 
     def _refused(self, error: MCPError, note: CallNote) -> RequestFailedError:
-        message = error.message
+        message = causes.in_words(error.message)
         if note.status is not None and note.status >= 400 and message in _WITHOUT_WORDS:
             message = causes.status_words(note.status, note.retry_after)
         return RequestFailedError(

@@ -20,6 +20,7 @@ import httpx2
 
 from chatui.errors import ChatUIError
 from chatui.netguard import GuardedTransport
+from mcpservers.mending import MendedBody, MendedEvents
 
 logger = logging.getLogger(__name__)
 NOTIFY_SECONDS = 5.0  # for a notification to be answered
@@ -84,9 +85,11 @@ class SessionTransport(GuardedTransport):
             if not self.established:
                 raise
             return _failed(message["id"], error)
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _Body(response.stream, note)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = MendedEvents(response.stream, limit=self._max_bytes, request_id=message["id"])
+        else:
+            response.stream = MendedBody(_Body(response.stream, note))
         return response
 
     async def _noted(self, request: httpx2.Request, note: CallNote) -> httpx2.Response:
@@ -130,7 +133,10 @@ class SessionTransport(GuardedTransport):
         if len(self._streams) == STREAMS_PER_MINUTE and now - self._streams[0] < 60:
             return httpx2.Response(405, request=request)
         self._streams.append(now)
-        return await super().handle_async_request(request)
+        response = await super().handle_async_request(request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = MendedEvents(response.stream, limit=self._max_bytes)
+        return response
 
 
 class _Body(httpx2.AsyncByteStream):

@@ -21,6 +21,7 @@ from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, j
 from pydantic import ValidationError
 
 from mcpservers.errors import ServerUnavailableError
+from mcpservers.mending import mended
 from mcpservers.placeholders import origin_of
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class SSETransport:
 
     async def _receive(self, data: bytes) -> None:
         try:
-            message = jsonrpc_message_adapter.validate_json(data, by_name=False)
+            message = jsonrpc_message_adapter.validate_json(mended(data), by_name=False)
         except ValidationError:
             logger.info("An event of an MCP server is not JSON-RPC (%d bytes).", len(data))
             return

@@ -27,6 +27,7 @@ from mcp.types import INTERNAL_ERROR, PARSE_ERROR, ErrorData, JSONRPCError, json
 from pydantic import ValidationError
 
 from chatui.text import shorten
+from mcpservers.mending import mended
 from mcpservers.serverlog import ServerLog
 
 logger = logging.getLogger(__name__)
@@ -195,7 +196,7 @@ class StdioTransport:
         if b"\0" in line or len(line) > self._max_line:
             return self._oversize(line)
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            return SessionMessage(jsonrpc_message_adapter.validate_json(mended(line), by_name=False))
         except ValidationError:
             return self._malformed(line)
 

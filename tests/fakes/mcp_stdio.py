@@ -1,7 +1,7 @@
 """An MCP server over stdio, run as a child, with faults that its arguments switch on. It needs only Python.
 
 `python tests/fakes/mcp_stdio.py [--banner] [--noise] [--crash] [--die-in-call] [--hang-initialize] [--hang-call]
-[--ignore-end] [--grandchild FILE] [--big N] [--malformed] [--modern] [--log TEXT] [--environment]`
+[--ignore-end] [--grandchild FILE] [--big N] [--malformed] [--modern] [--log TEXT] [--half-character]`
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ for flag in (
     "malformed",
     "modern",
     "id-last",
+    "half-character",
     "handshake-or-die",
 ):
     arguments.add_argument(f"--{flag}", action="store_true")
@@ -57,6 +58,8 @@ def call(request: dict[str, Any]) -> None:
         send({"jsonrpc": "2.0", "id": number, "error": "oops"})
         return
     text = "x" * options.big if options.big else json.dumps(dict(os.environ) | {"argv": " ".join(sys.argv[1:])})
+    if options.half_character:
+        text = "hi \ud83d there"
     result = {"content": [{"type": "text", "text": text}]}
     if options.id_last:
         send({"result": result, "jsonrpc": "2.0", "id": number})

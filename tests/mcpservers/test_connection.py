@@ -55,15 +55,15 @@ async def cut_body(exchange: Exchange) -> None:
         (html, "text/html"),
         (status(500), "HTTP 500"),
         (status(401), "sign-in"),
-        (status(429, retry_after="30"), "30"),
+        (status(429, retry_after="30"), "in 30 s"),
         (status(202), "202"),
         (body("null"), "JSON"),
         (body("{'single': 'quotes'}"), "JSON"),
         (body('{"jsonrpc":"2.0","id":{id},"error":"oops"}'), "JSON"),
         (body('{"jsonrpc":"2.0","id":{id},"result":"text"}'), "JSON"),
         (body('{"jsonrpc":"2.0","id":{id},"error":{"code":-32602,"message":"Unknown tool"}}'), "Unknown tool"),
-        (event('{"jsonrpc":"2.0","id":{id},"error":"oops"}'), "Failed to parse"),
-        (event("not json"), "Failed to parse"),
+        (event('{"jsonrpc":"2.0","id":{id},"error":"oops"}'), "not valid JSON-RPC"),
+        (event("not json"), "not valid JSON-RPC"),
     ],
 )
 async def test_a_bad_answer_is_an_error_of_that_request_alone(era: str, fault: Handler, words: str) -> None:
@@ -72,6 +72,7 @@ async def test_a_bad_answer_is_an_error_of_that_request_alone(era: str, fault: H
         with pytest.raises(RequestFailedError) as caught:
             await text_of(connection)
         assert words in str(caught.value)
+        assert "pydantic" not in str(caught.value)
         server.on("tools/call", None)
         assert await text_of(connection) == "hi"
 
@@ -86,10 +87,41 @@ async def test_an_answer_with_another_id_is_waited_for_no_longer_than_the_timeou
         assert await text_of(connection) == "hi"
 
 
-async def test_an_event_with_another_id_is_taken_for_the_answer_of_its_stream() -> None:
+@ERAS
+@pytest.mark.parametrize("number", ["9999", '"another"'])
+async def test_an_event_with_another_id_is_never_taken_for_the_answer(era: str, number: str) -> None:
+    async with FakeMCPServer(era=era) as server, managed() as manager, manager.borrow(target(server.url)) as connection:
+        odd = '{"jsonrpc":"2.0","id":NUMBER,"result":{"content":[{"text":"odd"}]}}'.replace("NUMBER", number)
+        server.on("tools/call", event(odd))
+        with pytest.raises(ConnectionLostError, match="before the result"):
+            await text_of(connection)
+        server.on("tools/call", None)
+        assert await text_of(connection) == "hi"
+
+
+async def test_an_event_whose_id_is_the_same_number_as_text_is_the_answer() -> None:
     async with FakeMCPServer() as server, managed() as manager, manager.borrow(target(server.url)) as connection:
-        server.on("tools/call", event('{"jsonrpc":"2.0","id":9999,"result":{"content":[{"text":"odd"}]}}'))
-        assert await text_of(connection) == "odd"
+        server.on("tools/call", event('{"jsonrpc":"2.0","id":"{id}","result":{"content":[{"text":"well meant"}]}}'))
+        assert await text_of(connection) == "well meant"
+
+
+async def test_half_a_character_on_the_older_event_stream_costs_that_character() -> None:
+    async def half(exchange: Exchange) -> None:
+        await exchange.result({"content": [{"text": "hi \ud83d there"}]})
+
+    async with FakeMCPServer() as server, managed() as manager:
+        server.on("sse tools/call", half)
+        async with manager.borrow(target(server.sse_url, transport="sse")) as connection:
+            assert await text_of(connection) == "hi \ufffd there"
+
+
+@ERAS
+@pytest.mark.parametrize("how", [body, event])
+async def test_half_a_character_in_an_answer_costs_that_character(era: str, how: Any) -> None:
+    async with FakeMCPServer(era=era) as server, managed() as manager, manager.borrow(target(server.url)) as connection:
+        cut = r'{"jsonrpc":"2.0","id":{id},"result":{"content":[{"text":"hi \ud83d there \ud83c\udf89"}]}}'
+        server.on("tools/call", how(cut))
+        assert await text_of(connection) == "hi \ufffd there 🎉"
 
 
 @ERAS

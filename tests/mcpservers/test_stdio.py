@@ -54,6 +54,12 @@ def _no_child_is_left() -> Any:
 # --- What it prints -----------------------------------------------------------------------------------------------
 
 
+async def test_half_a_character_in_an_answer_costs_that_character() -> None:
+    async with managed() as manager, manager.borrow(stdio("--half-character")) as connection:
+        result = await connection.request_raw("tools/call", CALL)
+        assert result["content"][0]["text"] == "hi \ufffd there"
+
+
 async def test_banners_and_debug_lines_on_standard_output_are_skipped() -> None:
     where = stdio("--banner", "--noise")
     async with managed() as manager, manager.borrow(where) as connection:
