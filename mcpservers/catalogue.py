@@ -134,7 +134,8 @@ async def offered_to(
 
     No network where the catalogue knows the servers. An unknown one is connected to within
     `MCP_OFFER_BUDGET_SECONDS`, all at once; one that is late is offered from the next turn on. Where nothing at all
-    is known, the first server is waited for thrice as long. A server whose definition depends on the turn is waited
+    is known, the first server is waited for thrice as long. Nobody waits again for a server that was late before
+    it has answered or failed. A server whose definition depends on the turn is waited
     for thrice as long too: it is listed for this `request` alone, whose run must be open. Never raises for a server:
     its trouble is a problem of the offer.
     """
@@ -176,12 +177,15 @@ async def _fill(found: Fetches, candidates: Sequence[_Candidate], dialect: str) 
             found.start(candidate.target)
     if not waiting:
         return
-    tasks = [task for _, task in waiting]
+    tasks = [task for _, task in waiting if not found.is_late(task)]
     budget = settings.MCP["OFFER_BUDGET_SECONDS"]
-    done, _ = await asyncio.wait(tasks, timeout=budget)
-    if not done and all(candidate.entry is None for candidate in candidates):
-        # Nothing at all to offer yet: an answer without any tool is worth less than a longer wait, once.
-        await asyncio.wait(tasks, timeout=2 * budget, return_when=asyncio.FIRST_COMPLETED)
+    done = {task for _, task in waiting if task.done()}
+    if tasks:
+        done |= (await asyncio.wait(tasks, timeout=budget))[0]
+        if not done and all(candidate.entry is None for candidate in candidates):
+            # Nothing at all to offer yet: an answer without any tool is worth less than a longer wait, once.
+            await asyncio.wait(tasks, timeout=2 * budget, return_when=asyncio.FIRST_COMPLETED)
+        found.mark_late(tasks)
     of_this_turn = [task for candidate, task in waiting if candidate.is_of_this_turn and not task.done()]
     if of_this_turn:
         await asyncio.wait(of_this_turn, timeout=2 * budget)

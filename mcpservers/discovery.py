@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +53,10 @@ async def discover(connection: Connection) -> Discovery:
             if isinstance(error, RequestFailedError) and error.rpc_code == METHOD_NOT_FOUND:
                 return listing.found  # a server without tools
             raise
-        if not listing.take(page):
+        items = page.get("tools")
+        if not isinstance(items, list):
+            return listing.incomplete(f"Page {number} of the list holds no list of tools.")
+        if not listing.take(items):
             return listing.found
         following = page.get("nextCursor")
         if not isinstance(following, str) or not following:
@@ -90,12 +93,8 @@ class _Listing:
         self.found.warn(why)
         return self.found
 
-    def take(self, page: Mapping[str, Any]) -> bool:
-        """Take the page's tools; False when a cap is reached, which a warning then says."""
-        items = page.get("tools")
-        if not isinstance(items, list):
-            self.found.warn("A page of the list holds no list of tools.")
-            return True
+    def take(self, items: Sequence[Any]) -> bool:
+        """Take a page's tools; False when a cap is reached, which a warning then says."""
         for item in items:
             if len(self.found.tools) >= settings.MCP["LIST_MAX_TOOLS"]:
                 self.found.warn(f"The list was cut at {settings.MCP['LIST_MAX_TOOLS']} tools.")

@@ -6,7 +6,8 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from accounts.actors import Actor
@@ -46,6 +47,7 @@ class Fetches:
         self._changed: set[Address] = set()  # what is stored is known to be old
         self._filling: set[asyncio.Task[None]] = set()
         self._missing: dict[tuple[Address, str], float] = {}  # tools that their server does not know; until when
+        self._late: weakref.WeakSet[asyncio.Task[Entry]] = weakref.WeakSet()
 
     def start(self, target: ConnectionTarget) -> asyncio.Task[Entry]:
         """The discovery for `target`, which may be under way already."""
@@ -59,6 +61,13 @@ class Fetches:
             self._tasks[address] = task
             task.add_done_callback(lambda done: self._done(address, done))
         return task
+
+    def is_late(self, task: asyncio.Task[Entry]) -> bool:
+        """Whether somebody has waited for this discovery as long as one waits: nobody else does, until it is over."""
+        return task in self._late
+
+    def mark_late(self, tasks: Iterable[asyncio.Task[Entry]]) -> None:
+        self._late.update(task for task in tasks if not task.done())
 
     def failure(self, address: Address) -> str:
         """Why the last discovery failed, while it is not to be tried again; else empty."""

@@ -441,6 +441,24 @@ async def test_one_silent_server_holds_nobody_up(actor: Actor, make_server: Made
     assert "next message" in offered.problems[0].message
 
 
+async def test_a_silent_server_is_waited_for_once_not_in_every_turn(
+    actor: Actor, make_server: Made, fakes: Any, settings: Any
+) -> None:
+    silent, well = await fakes(2)
+    silent.on("POST", hang)
+    servers = [
+        await in_rows(make_server, "silent", silent.url, connect_timeout=60),
+        await in_rows(make_server, "well", well.url),
+    ]
+    settings.MCP = {**settings.MCP, "OFFER_BUDGET_SECONDS": 1}
+    assert problems(await offer(actor, *servers)) == [("silent", "unavailable")]
+    settings.MCP = {**settings.MCP, "OFFER_BUDGET_SECONDS": 60}
+    for wanted in (servers, servers[:1]):
+        async with asyncio.timeout(10):
+            again = await offer(actor, *wanted)
+        assert problems(again) == [("silent", "unavailable")]
+
+
 async def test_a_late_server_is_offered_in_the_next_turn(
     actor: Actor, server: MCPServer, fake: FakeMCPServer, settings: Any
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mcpservers.discovery import Discovery, discover
 from mcpservers.errors import RequestFailedError
-from tests.fakes.mcp_server import Exchange, FakeMCPServer, Handler, status
+from tests.fakes.mcp_server import Exchange, FakeMCPServer, Handler, body, once, status
 from tests.fakes.mcp_targets import managed, stdio, target
 
 Page = tuple[list[Any], str | None]
@@ -145,6 +145,17 @@ async def test_a_first_page_that_fails_is_the_callers_to_handle() -> None:
             await listed(server, fail)
 
 
+@pytest.mark.parametrize("page", ["null", '{"a": 1}', '"none"', "7"])
+async def test_a_page_that_is_no_list_makes_the_list_incomplete(page: str) -> None:
+    broken = body('{"jsonrpc":"2.0","id":{id},"result":{"tools":PAGE}}'.replace("PAGE", page))
+    async with FakeMCPServer() as server:
+        first = await listed(server, broken)
+        second = await listed(server, once(pages(([tool("a")], "c1")), broken))
+    assert (names(first), first.complete) == ([], False)
+    assert (names(second), second.complete) == (["a"], False)
+    assert "Page 2" in warned(second)
+
+
 async def test_a_server_without_tools_has_none() -> None:
     async def unknown(exchange: Exchange) -> None:
         await exchange.error(-32601, "Method not found")
@@ -152,14 +163,6 @@ async def test_a_server_without_tools_has_none() -> None:
     async with FakeMCPServer() as server:
         found = await listed(server, unknown)
     assert (found.tools, found.complete) == ([], True)
-
-
-@pytest.mark.parametrize("items", [None, {}, "tools", 7])
-async def test_a_page_without_a_list_is_an_empty_page(items: Any) -> None:
-    async with FakeMCPServer() as server:
-        found = await listed(server, pages((items, "c1"), ([tool("a")], None)))
-    assert names(found) == ["a"]
-    assert "no list" in warned(found)
 
 
 DEEP: Any = {}
