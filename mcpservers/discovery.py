@@ -55,8 +55,8 @@ async def discover(connection: Connection) -> Discovery:
             raise
         items = page.get("tools")
         if not isinstance(items, list):
-            return listing.incomplete(f"Page {number} of the list holds no list of tools.")
-        if not listing.take(items):
+            listing.incomplete(f"Page {number} of the list holds no list of tools.")
+        elif not listing.take(items):
             return listing.found
         following = page.get("nextCursor")
         if not isinstance(following, str) or not following:
