@@ -37,6 +37,9 @@ types: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
+conformance: $(VENV)/.installed-dev  ## the official MCP suite's client scenarios; needs Node.js 20
+	$(BIN)/python -m pytest tests/conformance -q
+
 docs: $(VENV)/.installed-dev  ## the documentation as pages, in var/docs
 	$(BIN)/mkdocs build --quiet --strict
 

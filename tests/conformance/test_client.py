@@ -1,0 +1,126 @@
+"""The official suite's client scenarios, against our catalogue, connections and calls: `make conformance`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounts.actors import Actor
+from accounts.models import User
+from chatui.rows import in_rows
+from mcpservers import entries
+from tests.conformance import suite
+from tests.conformance.driver import Play, drive, driving
+
+pytestmark = [pytest.mark.node, pytest.mark.deadline(60), pytest.mark.django_db(transaction=True)]
+
+# Of each version of the suite, the scenarios without sign-in, each with the protocol revisions that it is played in
+# ("" is the newest of the scenario's own).
+SESSION, STATELESS = "2025-11-25", "2026-07-28"
+SCENARIOS = {
+    "0.1.16": {"initialize": [""], "tools_call": [""], "elicitation-sep1034-client-defaults": [""], "sse-retry": [""]},
+    "0.2.0-alpha.12": {
+        "initialize": [""],
+        "tools_call": [SESSION, STATELESS],
+        "elicitation-sep1034-client-defaults": [""],
+        "sse-retry": [""],
+        "request-metadata": [""],
+        "sep-2322-client-request-state": [""],
+        "http-standard-headers": [""],
+        "http-custom-headers": [""],
+        "http-invalid-tool-headers": [""],
+        "json-schema-ref-no-deref": [""],
+        "json-schema-2020-12-preservation": [SESSION, STATELESS],
+        "sep-2640-client-no-prefetch": [""],
+        "sep-2640-client-verify-digest": [""],
+        "sep-2640-client-verify-size": [""],
+        "sep-2640-client-verify-frontmatter": [""],
+    },
+}
+# What is not built yet, with the checks that fail for it. docs/reference/conformance.md says why.
+NOT_YET = {
+    "elicitation-sep1034-client-defaults": {
+        f"client-elicitation-sep1034-{check}"
+        for check in (
+            "general",
+            "string-default",
+            "integer-default",
+            "number-default",
+            "enum-default",
+            "boolean-default",
+        )
+    },
+    "sep-2322-client-request-state": {
+        "sep-2322-client-request-state-echoed",
+        "sep-2322-client-jsonrpc-id-different",
+        "sep-2322-client-no-state-omitted",
+    },
+}
+PLAYED = [
+    pytest.param(version, name, revision, id="-".join(filter(None, (version, name, revision))))
+    for version, names in SCENARIOS.items()
+    for name, revisions in names.items()
+    for revision in revisions
+]
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+async def run(bob: User, actor_of: Callable[[User], Actor], tmp_path: Path) -> Run:
+    """Run a scenario of the suite."""
+    actor = await in_rows(actor_of, bob)
+
+    async def run(version: str, name: str, revision: str = "", play: Play = drive) -> suite.Outcome:
+        entries.memory.clear()
+        async with driving(actor, play) as socket:
+            return await suite.run(version, name, socket, tmp_path, revision)
+
+    return run
+
+
+@pytest.mark.parametrize(("version", "name", "revision"), PLAYED)
+async def test_a_scenario_of_the_official_suite(
+    run: Run, version: str, name: str, revision: str, record_property: Callable[[str, object], None]
+) -> None:
+    outcome = await run(version, name, revision)
+    expected = NOT_YET.get(name, set())
+    record_property("conformance", [version, name, revision, outcome.passed, len(outcome.failed), bool(expected)])
+    assert outcome.failed.keys() == expected, outcome.output
+    assert outcome.ok or expected, outcome.output
+
+
+async def test_the_suite_notices_a_client_that_does_not_call(run: Run) -> None:
+    async def idle(actor: Actor, **scenario: Any) -> str:
+        return "nothing"
+
+    outcome = await run("0.2.0-alpha.12", "tools_call", play=idle)
+    assert not outcome.ok
+
+
+async def test_the_suite_notices_a_client_that_fails(run: Run) -> None:
+    async def broken(actor: Actor, **scenario: Any) -> str:
+        await drive(actor, **scenario)
+        raise RuntimeError("after all")
+
+    outcome = await run("0.2.0-alpha.12", "tools_call", play=broken)
+    assert not outcome.ok
+    assert not outcome.failed
+    assert "after all" in outcome.output
+
+
+@pytest.mark.parametrize("version", suite.VERSIONS)
+def test_every_scenario_without_sign_in_is_played(version: str) -> None:
+    assert {name for name in suite.listed(version) if not name.startswith("auth/")} == SCENARIOS[version].keys()
+
+
+def test_the_reference_tells_of_every_scenario_and_of_what_is_not_yet() -> None:
+    page = (suite.HERE.parents[1] / "docs" / "reference" / "conformance.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", page, re.MULTILINE))
+    assert rows.keys() == {name for names in SCENARIOS.values() for name in names}
+    assert {name for name, result in rows.items() if result.startswith("not yet")} == NOT_YET.keys()
+    for version in suite.VERSIONS:
+        assert f"`{version}`" in page
