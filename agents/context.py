@@ -1,4 +1,4 @@
-"""What a model is told: a round as messages, and any conversation fitted into the model's context (pure; SPEC S6)."""
+"""What a model is told: a round as messages, and any conversation fitted into the model's context (pure)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def round_messages(
     """One completion as it goes back to the model: its text, what it wrote after its calls, the calls, their results.
 
     Every call is answered once, in the order given, under an id that is unique within the round; arguments are a JSON
-    object (SPEC S5). A result's images go with it for a model that sees. Empty if there is nothing to tell.
+    object. A result's images go with it for a model that sees. Empty if there is nothing to tell.
     """
     whole = "\n\n".join(part for part in (text, trailing_text) if part.strip())
     ids = _unique(call.request.id for call in calls)

@@ -1,4 +1,4 @@
-"""How a completion ends its turn: what people are told, and with which outcome (pure; SPEC T5, L6)."""
+"""How a completion ends its turn: what people are told, and with which outcome (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`image_1` in a call's arguments: the uploaded image takes its place just before the call (SPEC L8). Pure.
+"""`image_1` in a call's arguments: the uploaded image takes its place just before the call. Pure.
 
 Rows, frames, logs and history keep the short form.
 """

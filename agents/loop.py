@@ -85,7 +85,7 @@ async def run_loop(
     new_id: Callable[[], UUID] = uuid4,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[LoopEvent, None]:
-    """Run one turn, or go on with a parked one; the last event is `LoopEnded`, whatever happens (SPEC L).
+    """Run one turn, or go on with a parked one; the last event is `LoopEnded`, whatever happens.
 
     `messages` end with the user's message, or with the finished rounds after it; `open_round` is the round after
     those. `decisions` brings answers while calls run. `tools=False` is the user's wish for a plain answer.
@@ -184,7 +184,7 @@ class _Loop:
             steps = self.next_round() if reached is None else self.close(reached)
 
     async def first_answer(self) -> AsyncGenerator[LoopEvent, None]:
-        """The first round: as long as nothing was shown, an endpoint that refuses tools is asked without (T5)."""
+        """The first round: as long as nothing was shown, an endpoint that refuses tools is asked without."""
         for notice in self.notices():
             yield notice
         refused: EndpointRequestError | None = None

@@ -78,7 +78,7 @@ class MCPToolbox:
 
     @property
     def offered(self) -> dict[str, list[str]]:
-        """Exposed name → [server id, tool], to be stored with the turn (SPEC C4)."""
+        """Exposed name → [server id, tool], to be stored with the turn."""
         return {name: [str(tool.server_id), tool.name] for name, tool in self._tools.items()}
 
     def specs(self, names: Iterable[str] | None = None) -> Sequence[ToolSpec]:
@@ -182,7 +182,7 @@ class MCPToolbox:
 
 
 def unknown_tool(name: str, usable: Sequence[str], deferred: Sequence[str] = ()) -> ToolResult:
-    """What a model is told that names a tool which there is not: those that there are, the alike first (SPEC L5).
+    """What a model is told that names a tool which there is not: those that there are, the alike first.
 
     Of the `deferred` ones, which may be used too, only those that are alike are named.
     """
@@ -196,7 +196,7 @@ def unknown_tool(name: str, usable: Sequence[str], deferred: Sequence[str] = ())
 
 
 def _description(tool: OfferedTool, limit: int | None) -> str:
-    """What the model reads: the server's own words, attributed, since the server may say anything (SPEC R4)."""
+    """What the model reads: the server's own words, attributed, since the server may say anything."""
     words = f"[{tool.server_title}] {tool.description or tool.title or tool.name}"
     return words if limit is None or len(words) <= limit else words[: limit - 1] + "…"
 

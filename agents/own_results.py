@@ -1,4 +1,4 @@
-"""Results that are ours: what the model is told of a call that no tool answered (SPEC L5)."""
+"""Results that are ours: what the model is told of a call that no tool answered."""
 
 from __future__ import annotations
 

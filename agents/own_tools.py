@@ -1,6 +1,6 @@
 """`TurnToolbox`: what a turn offers, the tools of MCP servers and our own, as one toolbox.
 
-Our own tools have names without `__`, which no server's tool has (SPEC C4). They are always allowed (P3); their calls
+Our own tools have names without `__`, which no server's tool has. They are always allowed; their calls
 are rows, frames and history like any other.
 """
 
@@ -91,7 +91,7 @@ class TurnToolbox:
 
     @property
     def offered(self) -> dict[str, list[str]]:
-        """Exposed name → [server id, tool] of what servers offer, to be stored with the turn (SPEC C4)."""
+        """Exposed name → [server id, tool] of what servers offer, to be stored with the turn."""
         offered = self._mcp.offered
         if self._deferral is None:
             return offered

@@ -36,7 +36,7 @@ Content = TextContent | ImageContent
 class ToolRequest:
     """A call as the model asked for it: `arguments` is the raw text, `extra` goes back with it unchanged.
 
-    `complete` is False for a call that was cut off; it is never run (SPEC L6).
+    `complete` is False for a call that was cut off; it is never run.
     """
 
     id: str
@@ -103,7 +103,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """Text of the answer, to be shown at once. Never sent for text that follows the round's first tool call (L4)."""
+    """Text of the answer, to be shown at once. Never sent for text that follows the round's first tool call."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""The system prompt: the agent's instructions, then what a model has to know about its tools and the day (SPEC L7).
+"""The system prompt: the agent's instructions, then what a model has to know about its tools and the day.
 
 Foreign text (instructions, a server's own, an API client's) is only ever concatenated, never formatted.
 """

@@ -1,4 +1,4 @@
-"""`read_result`: our tool by which a model pages through a result that was too long to be told whole (SPEC R1)."""
+"""`read_result`: our tool by which a model pages through a result that was too long to be told whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many tools: rarely used ones are not offered until the model finds them with `search_tools` (SPEC C7)."""
+"""Many tools: rarely used ones are not offered until the model finds them with `search_tools`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from chatui.fields import DecryptionError, EncryptedJSONField, EncryptedTextFiel
 
 Configs = Sequence[AppConfig] | None
 DEVELOPMENT_KEY = "insecure-development-key-that-check-deploy-refuses"
-# What a server's definition must never be able to name (SPEC O2: `${ENV}` comes from MCP_ENV_ALLOWLIST only).
+# What a server's definition must never be able to name (`${ENV}` comes from MCP_ENV_ALLOWLIST only).
 OWN_SECRETS = frozenset({"SECRET_KEY", "ENCRYPTION_KEYS", "DATABASE_URL", "REDIS_URL", "EMAIL_URL", "OPENAI_API_KEY"})
 
 

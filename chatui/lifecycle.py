@@ -38,7 +38,7 @@ async def _warm_up() -> None:
 
 
 async def aclose() -> None:
-    """Lose nothing: drain turns, end the rest as interrupted, close MCP connections, then the sockets (SPEC X4)."""
+    """Lose nothing: drain turns, end the rest as interrupted, close MCP connections, then the sockets."""
     await supervisor.current().aclose()
     for task in _background:
         if task.get_name() == "warm-up":

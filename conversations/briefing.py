@@ -61,7 +61,7 @@ def briefing(plan: TurnPlan, model: ChatModel, toolbox: TurnToolbox) -> Briefing
 
 
 def _problems(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:
-    """Which servers offer nothing, and why, once a turn, before the model is called (SPEC L9)."""
+    """Which servers offer nothing, and why, once a turn, before the model is called."""
     if not toolbox.problems or plan.turn.rounds > 0:
         return []
     detail = "\n".join(f"{problem.title}: {problem.message}" for problem in toolbox.problems)

@@ -13,7 +13,7 @@ Part = dict[str, Any]
 class Draft:
     """The parts of one assistant message, appended to by the events of a turn.
 
-    Invariant (SPEC T6): the text of its text parts is the concatenation of the deltas that were added, in order.
+    Invariant: the text of its text parts is the concatenation of the deltas that were added, in order.
     """
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
@@ -28,7 +28,7 @@ class Draft:
         self._grow("reasoning", text, round)
 
     def add_trailing(self, text: str, round: int) -> None:
-        """Text after the round's first call: kept and returned to the model, shown folded (L4)."""
+        """Text after the round's first call: kept and returned to the model, shown folded."""
         self._settle()
         self._parts.append({"type": "text", "text": text, "round": round, "kind": "trailing"})
 

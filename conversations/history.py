@@ -1,4 +1,4 @@
-"""Stored messages as a model is sent them: always valid for an endpoint, within a budget (SPEC S5, S6).
+"""Stored messages as a model is sent them: always valid for an endpoint, within a budget.
 
 Pure over loaded rows: no query, no file. `conversations.attached` loads what messages name.
 """
@@ -81,7 +81,7 @@ def model_messages(
     `path` may end with the answer that is being written (running or waiting): its last round of calls is then the
     `open_round`. `calls` are those of each message, with `questions` and `artifacts` prefetched; `attachments` the
     files that messages and artifacts name, by id. `continuing`: the answer's parts before `first_part` stand, and the
-    model is asked to go on from them (SPEC T5). `reserved` tokens of the context belong to the system prompt and tools.
+    model is asked to go on from them. `reserved` tokens of the context belong to the system prompt and tools.
     `readable`: the model can page through outputs that are cut.
     """
     files = attachments or {}

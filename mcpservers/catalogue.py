@@ -1,6 +1,6 @@
 """The catalogue: what models are offered comes from here; a server is connected only when it is not known yet.
 
-*Definitions are cheap, connections are dear* (SPEC C1). One server's trouble never costs another one's tools.
+*Definitions are cheap, connections are dear*. One server's trouble never costs another one's tools.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _judged(actor: Actor, candidate: _Candidate, dialect: str, agent_rules: Sequ
 
 
 def decide(server: MCPServer, tool: str, agent_rules: Sequence[Rule] = ()) -> RuleVerdict:
-    """What the rules of the server and of the agent say of a call (SPEC P3)."""
+    """What the rules of the server and of the agent say of a call."""
     lists = [
         RuleList("the server", server.rules),
         RuleList("the agent", agent_rules, f"{server.slug}__{tool}"),

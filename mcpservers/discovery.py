@@ -1,4 +1,4 @@
-"""A server's tool list as the server sends it: paged, within budgets, item by item (SPEC C2)."""
+"""A server's tool list as the server sends it: paged, within budgets, item by item."""
 
 from __future__ import annotations
 

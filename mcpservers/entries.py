@@ -1,4 +1,4 @@
-"""Catalogue entries: one server's tools as one owner sees them, in memory and in the database (SPEC C3)."""
+"""Catalogue entries: one server's tools as one owner sees them, in memory and in the database."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from mcpservers.transports import AppPrincipal, ConnectionTarget, RequestPrincip
 
 logger = logging.getLogger(__name__)
 MAX_FAILURES = 1_000  # remembered ones, before those that are over are dropped
-NEGATIVE_SECONDS = 10.0  # after a failed connect, so long nobody tries again (SPEC C6)
+NEGATIVE_SECONDS = 10.0  # after a failed connect, so long nobody tries again
 
 
 def address_of(target: ConnectionTarget) -> Address:

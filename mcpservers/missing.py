@@ -1,4 +1,4 @@
-"""A tool that its server does not know when it is called: the tools are listed anew, once, and then it is gone (C6)."""
+"""A tool that its server does not know when it is called: the tools are listed anew, once, and then it is gone."""
 
 from __future__ import annotations
 

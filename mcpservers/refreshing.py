@@ -1,4 +1,4 @@
-"""The catalogue kept fresh ahead of need, by a worker that has no connections of its own (SPEC C3)."""
+"""The catalogue kept fresh ahead of need, by a worker that has no connections of its own."""
 
 from __future__ import annotations
 

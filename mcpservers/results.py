@@ -1,6 +1,6 @@
 """What a tool answered → text for the model, parts for people, files. Pure; nothing a server sends can make it raise.
 
-SPEC of the shapes: MCP 2025-11-25 and 2026-07-28, server/tools, "Tool Result". `_meta` is never read.
+The shapes are those of MCP 2025-11-25 and 2026-07-28, server/tools, "Tool Result". `_meta` is never read.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def request_body(
     *,
     tool_choice: Literal["auto", "none"] = "auto",
 ) -> dict[str, Any]:
-    """The JSON body of `POST /chat/completions` (SPEC S2, S5). Nothing is null in it that `extra_body` did not name.
+    """The JSON body of `POST /chat/completions`. Nothing is null in it that `extra_body` did not name.
 
     `extra_body` of the endpoint goes on top; a null there takes a parameter out.
     """

@@ -35,7 +35,7 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def request_messages(settings: ModelSettings, messages: Sequence[ModelMessage]) -> list[Wire]:
-    """The `messages` of a request (SPEC S5). Images are sniffed, ids made unique, orphan results left out."""
+    """The `messages` of a request. Images are sniffed, ids made unique, orphan results left out."""
     system = "\n\n".join(text for message in messages if message.role == "system" if (text := clean(message.text)))
     wire = _Writer(settings).write([message for message in messages if message.role != "system"])
     strict = settings.alternate_roles or settings.dialect == "mistral"

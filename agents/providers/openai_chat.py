@@ -58,7 +58,7 @@ async def _module(name: str) -> ModuleType:
 
 
 class OpenAIChatModel:
-    """A `ChatModel` over the Chat Completions API (SPEC S1–S5)."""
+    """A `ChatModel` over the Chat Completions API."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings

@@ -70,7 +70,7 @@ class ModelSettings:
 
 
 def normalise_base_url(url: str) -> str:
-    """`url` without trailing slashes, and with `/v1` where its path is empty; nothing else is guessed (SPEC S1).
+    """`url` without trailing slashes, and with `/v1` where its path is empty; nothing else is guessed.
 
     A query stays (some endpoints want an `api-version`). Raises `BaseURLError`.
     """

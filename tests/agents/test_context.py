@@ -1,4 +1,4 @@
-"""What a model is told of a round, and how a conversation is fitted into a context (SPEC S5, S6)."""
+"""What a model is told of a round, and how a conversation is fitted into a context."""
 
 from __future__ import annotations
 

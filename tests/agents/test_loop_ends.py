@@ -1,4 +1,4 @@
-"""How a turn ends when a model, its endpoint or its provider does something else than answer (SPEC T5, L9, L10)."""
+"""How a turn ends when a model, its endpoint or its provider does something else than answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a turn: it ends in an answer from what it has, never in silence (SPEC L2)."""
+"""The limits of a turn: it ends in an answer from what it has, never in silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system prompt: its order, foreign text untouched, the day in the user's zone (SPEC L7)."""
+"""The system prompt: its order, foreign text untouched, the day in the user's zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored messages as a model is sent them: regrouped, valid whatever was stored, within the context (S5, S6, T5)."""
+"""Stored messages as a model is sent them: regrouped, valid whatever was stored, within the context."""
 
 from __future__ import annotations
 

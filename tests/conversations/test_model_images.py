@@ -1,4 +1,4 @@
-"""Images as they are fit for a model: unchanged where they are small, else smaller JPEGs (SPEC T9)."""
+"""Images as they are fit for a model: unchanged where they are small, else smaller JPEGs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool that its server does not know when it is called: one new list, then a stub, and a moment's peace (SPEC C6)."""
+"""A tool that its server does not know when it is called: one new list, then a stub, and a moment's peace."""
 
 from __future__ import annotations
 
