@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Prefetch
+from django.db.models import Exists, OuterRef, Prefetch, QuerySet, prefetch_related_objects
 
+from chatui.prepared import PreparedQuery
 from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
 from conversations.wire import FIELD_LIMIT, bounded
 
@@ -87,14 +89,40 @@ def calls_for(messages: Iterable[Message]) -> dict[UUID, list[ToolCall]]:
     ids = [message.pk for message in messages if has_calls(message)]
     if not ids:
         return found
-    calls = (
-        ToolCall.objects.filter(message__in=ids)
-        .select_related("decided_by")
-        .prefetch_related("artifacts", Prefetch("questions", Question.objects.as_system().order_by("created_at")))
-    )
+    calls = _calls_of(ids[0]) if len(ids) == 1 else list(_with_what_they_have(ToolCall.objects.filter(message__in=ids)))
+    _load_what_they_have(calls)
     for call in calls:
         found[call.message_id].append(call)
     return found
+
+
+def _with_what_they_have(calls: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
+    artifacts = Attachment.objects.as_system().filter(call=OuterRef("pk"))
+    questions = Question.objects.as_system().filter(call=OuterRef("pk"))
+    return calls.select_related("decided_by").annotate(has_more=Exists(artifacts) | Exists(questions))
+
+
+_calls_of = PreparedQuery(lambda id: _with_what_they_have(ToolCall.objects.filter(message_id=id)), UUID)
+
+
+def _load_what_they_have(calls: Sequence[Any]) -> None:
+    """Artifacts and questions, which few calls have; those of the others are known to be none."""
+    more = [call for call in calls if call.has_more]
+    if more:
+        questions = Prefetch("questions", Question.objects.as_system().order_by("created_at"))
+        prefetch_related_objects(more, "artifacts", questions)
+    for call in calls:
+        if not call.has_more:
+            call._prefetched_objects_cache = dict(_nothing())
+
+
+@cache
+def _nothing() -> dict[str, QuerySet[Any]]:
+    """What prefetching leaves where there is nothing."""
+    nothing = {"artifacts": Attachment.objects.as_system().none(), "questions": Question.objects.as_system().none()}
+    for rows in nothing.values():
+        len(rows)  # asks once; from then on it is known
+    return nothing
 
 
 def attachments_for(messages: Iterable[Message]) -> dict[str, Attachment]:

@@ -13,6 +13,7 @@ from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from agents.parts import Decision, PreparedCall, ToolResult
+from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from chatui.text import clean, clean_json
 from conversations.models import Attachment, Message, Question, ToolCall, Turn
@@ -134,6 +135,11 @@ class StoredResult:
     decided_by: str | None
 
 
+_decided_by = PreparedQuery(
+    lambda call: ToolCall.objects.filter(pk=call).values_list("decided_by__username", flat=True), UUID
+)
+
+
 def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
     """Store how a call ended, its artifacts as files; a call that has ended already stays as it is."""
     attachments = [
@@ -161,7 +167,7 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
         )
         if updated:
             Attachment.objects.as_system().bulk_create(attachments)
-    decided_by = ToolCall.objects.filter(pk=call_id).values_list("decided_by__username", flat=True).first()
+    decided_by = _decided_by.first(call_id)
     return StoredResult(
         shortened_content(content, call_id),
         [attachment_json(attachment) for attachment in attachments],

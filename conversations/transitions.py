@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models import F, Q
 from django.utils import timezone
 
+from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from conversations import usage
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
@@ -124,6 +125,14 @@ class Ended:
     error: dict[str, Any] | None
 
 
+_open_calls = PreparedQuery(
+    lambda turn: ToolCall.objects.filter(turn=turn, status__in=ToolCall.OPEN).values_list("pk"), UUID
+)
+_open_questions = PreparedQuery(
+    lambda turn: Question.objects.as_system().filter(turn=turn, state=Question.State.OPEN).values_list("pk"), UUID
+)
+
+
 def end(
     turn_id: UUID,
     outcome: Message.Status,
@@ -160,7 +169,7 @@ def end(
             message.parts, message.seq = list(progress.parts), progress.seq
             message.usage = dict(progress.usage) or None
             message.model = progress.model[:200] or message.model
-        if progress is None or has_calls(message):
+        if progress is None or (has_calls(message) and (_open_calls(turn_id) or _open_questions(turn_id))):
             _close_calls(turn_id, outcome)
         if turn is not None and progress is not None and progress.usage:
             usage.record(turn, progress.usage)
