@@ -119,7 +119,10 @@ def _load_what_they_have(calls: Sequence[Any]) -> None:
 @cache
 def _nothing() -> dict[str, QuerySet[Any]]:
     """What prefetching leaves where there is nothing."""
-    nothing = {"artifacts": Attachment.objects.as_system().none(), "questions": Question.objects.as_system().none()}
+    nothing: dict[str, QuerySet[Any]] = {
+        "artifacts": Attachment.objects.as_system().none(),
+        "questions": Question.objects.as_system().none(),
+    }
     for rows in nothing.values():
         len(rows)  # asks once; from then on it is known
     return nothing
