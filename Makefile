@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # What must hold on SQLite as on PostgreSQL: whatever writes turns, answers and lists.
 SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py test_retention.py api)
 
-.PHONY: demo test test-sqlite lint types bench conformance docs clean
+.PHONY: demo test test-sqlite soak lint types bench conformance docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatui needs Python 3.11 or newer.")'
@@ -25,6 +25,9 @@ demo: $(VENV)/.installed  ## a running chat with a demo organization on http://1
 test: $(VENV)/.installed-dev  ## all tests, on PostgreSQL and Redis; then what must hold on SQLite too
 	$(BIN)/python -m pytest -n auto --dist loadfile
 	TEST_DATABASE=sqlite $(BIN)/python -m pytest -n auto --dist loadfile $(SQLITE_TESTS)
+
+soak: $(VENV)/.installed-dev  ## two minutes of dying sockets, servers and processes under many callers
+	SOAK_SECONDS=120 $(BIN)/python -m pytest tests/mcpservers/test_soak.py -s
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -19,9 +19,12 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import anyio
+import anyio.abc
 import httpcore2
 import httpx2
 from django.conf import settings
+from httpcore2._backends.anyio import AnyIOStream  # what its public backend makes; there is no public name for it
 
 from chatui.addresses import Address, literal, special_kind
 from chatui.errors import ChatUIError
@@ -168,7 +171,6 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
 
     def __init__(self, extra: tuple[str, ...]) -> None:
         self._extra = extra
-        self._backend = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -178,38 +180,23 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        options = list(socket_options or ())
+        options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *(socket_options or ())]
         try:
             async with asyncio.timeout(timeout):
                 addresses = await resolve(host, port, extra=self._extra)
-                return await self._race(addresses, port, local_address, options)
+                connected = await _race(addresses, port, options)
         except TimeoutError:
             raise httpcore2.ConnectTimeout(f"connecting to {host}:{port} took longer than {timeout} s") from None
         except OSError as error:
             raise httpcore2.ConnectError(f"{host}: {error.strerror or error}") from error
-
-    async def _race(
-        self, addresses: list[Address], port: int, local_address: str | None, options: list[Any]
-    ) -> httpcore2.AsyncNetworkStream:
-        """The first connection that opens; each next address starts when the last failed or took a while (RFC 8305)."""
-        running: set[asyncio.Task[httpcore2.AsyncNetworkStream]] = set()
-        waiting = [str(address) for address in addresses]
-        failure: BaseException | None = None
         try:
-            while waiting or running:
-                if waiting:
-                    connect = self._backend.connect_tcp(waiting.pop(0), port, None, local_address, options)
-                    running.add(asyncio.create_task(connect))
-                delay = HAPPY_EYEBALLS_SECONDS if waiting else None
-                done, running = await asyncio.wait(running, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    failure = task.exception()
-                    if failure is None:
-                        running |= done - {task}
-                        return task.result()
-            raise failure or httpcore2.ConnectError("no address")
-        finally:
-            await _abandon(running)
+            return _NetworkStream(await anyio.abc.SocketStream.from_socket(connected))
+        except ValueError as error:  # reset in the moment between
+            connected.close()
+            raise httpcore2.ConnectError(f"{host}: the connection was reset") from error
+        except BaseException:
+            connected.close()
+            raise
 
     async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
         raise httpcore2.ConnectError("sockets of the file system are not connected to")
@@ -218,13 +205,61 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
-async def _abandon(tasks: set[asyncio.Task[httpcore2.AsyncNetworkStream]]) -> None:
-    """Cancel connects that lost the race, and close what one of them opened nevertheless."""
-    for task in tasks:
-        task.cancel()
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if not isinstance(outcome, BaseException):
-            await outcome.aclose()
+class _NetworkStream(AnyIOStream):
+    """The pool's own stream, which a cancellation during the TLS handshake would leave open."""
+
+    async def start_tls(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
+        try:
+            return await super().start_tls(*args, **kwargs)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.aclose()
+            raise
+
+
+async def _race(addresses: list[Address], port: int, options: list[Any]) -> socket.socket:
+    """The first socket that connects; each next address starts when the last failed or took a while (RFC 8305).
+
+    Sockets of our own rather than a stream's, so that those that lost, or connected in the very moment of a
+    cancellation, are closed without waiting for anything.
+    """
+    running: set[asyncio.Task[socket.socket]] = set()
+    waiting = list(addresses)
+    failure: BaseException | None = None
+    try:
+        while waiting or running:
+            if waiting:
+                running.add(asyncio.create_task(_connected(waiting.pop(0), port, options)))
+            delay = HAPPY_EYEBALLS_SECONDS if waiting else None
+            done, running = await asyncio.wait(running, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                failure = task.exception()
+                if failure is None:
+                    running |= done - {task}
+                    return task.result()
+        raise failure or OSError("no address")
+    finally:
+        for task in running:
+            task.cancel()
+            task.add_done_callback(_close)
+
+
+async def _connected(address: Address, port: int, options: list[Any]) -> socket.socket:
+    opened = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        for option in options:
+            opened.setsockopt(*option)
+        await asyncio.get_running_loop().sock_connect(opened, (str(address), port))
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _close(task: asyncio.Task[socket.socket]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
 
 
 class _Capped(httpx2.AsyncByteStream):

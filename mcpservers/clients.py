@@ -88,6 +88,9 @@ async def _first(
             attempt = _attempt(target, transport, mode, attempts, on_tools_changed)
             return await stack.enter_async_context(attempt)
         except Exception as error:  # boundary: whatever a foreign server provokes is a failed attempt
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error  # a task group that fails meanwhile swallows it
             attempts.failures.append(leaf(error))
             attempts.last = transport
     raise attempts.failures[0]

@@ -20,6 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from chatui.errors import ChatUIError
 from mcpservers.errors import ServerUnavailableError
 from mcpservers.mending import mended
 from mcpservers.placeholders import origin_of
@@ -113,14 +114,23 @@ class SSETransport:
 
     async def _post(self, url: str, message: SessionMessage) -> None:
         body = message.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-        response = await request_within_origin(self._client, "POST", url, json=body)
-        if not isinstance(message.message, JSONRPCRequest):
+        request = message.message
+        try:
+            response = await request_within_origin(self._client, "POST", url, json=body)
+        except (httpx2.HTTPError, ChatUIError) as error:  # else the session would wait for an answer
+            if isinstance(request, JSONRPCRequest):
+                await self._fail(request, str(error) or type(error).__name__)
+            return
+        if not isinstance(request, JSONRPCRequest):
             return
         if response.headers.get("content-type", "").startswith("application/json") and b'"jsonrpc"' in response.content:
             await self._receive(response.content)
         elif response.status_code >= 300:
-            error = ErrorData(code=INTERNAL_ERROR, message="Server returned an error response")
-            failure = JSONRPCError(jsonrpc="2.0", id=message.message.id, error=error)
+            await self._fail(request, "Server returned an error response")
+
+    async def _fail(self, request: JSONRPCRequest, why: str) -> None:
+        failure = JSONRPCError(jsonrpc="2.0", id=request.id, error=ErrorData(code=INTERNAL_ERROR, message=why))
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._to_session.send(SessionMessage(failure))
 
 
