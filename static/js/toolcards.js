@@ -100,7 +100,7 @@ function Details({ call }) {
     ${call.decided_by && html`<p class="decided"><${Icon} name="shield" size=${15} />${decidedWords(call)}</p>`}
     ${!call.decided_by && call.reason && html`<p class="muted small">${call.reason}</p>`}
     ${!OPEN.has(call.status) && html`<h3>${call.status === "ok" ? "Result" : CALL_STATES[call.status] || "Result"}</h3><${ToolResult} call=${call} />`}
-    <p class="muted small">Tool <code>${call.tool}</code> of ${call.server_title || call.server || "an unknown server"}</p>`;
+    <p class="muted small">Tool <code>${call.tool}</code>${call.server ? ` of ${call.server_title || call.server}` : ""}</p>`;
 }
 
 export function decidedWords(call) {

@@ -81,6 +81,24 @@ async def test_a_found_tool_is_offered_in_the_next_round_and_called(
     assert len(turn.offered) == 61
 
 
+async def test_what_was_found_is_still_offered_after_the_turn_has_waited_for_a_person(
+    owner: User, endpoint: Endpoint, fake: FakeMCPServer
+) -> None:
+    rules = [{"tool": "send_invoice", "do": "ask"}, {"tool": "*", "do": "allow"}]
+    await in_rows(lambda: MCPServer.objects.as_system().update(rules=rules))
+    endpoint.script(search("send an invoice"), calls(INVOICE), calls(("s__thing_1", {})), text("Sent."))
+    async with await Chat.of(owner) as chat:
+        turn_id = await chat.start()
+        card = await chat.until("call.approval")
+        await chat.until("turn.waiting")
+        await chat.send("call.decide", call_id=card["call_id"], decision="allow_once")
+        finished = await chat.until("turn.finished", lambda frame: frame["turn_id"] == str(turn_id))
+        assert finished["outcome"] == "completed"
+    assert [exchange.params["name"] for exchange in fake.exchanges_of("tools/call")] == ["send_invoice", "thing_1"]
+    assert all(request.tools == [*USUAL, "s__send_invoice", "search_tools"] for request in endpoint.requests[1:])
+    assert (await in_rows(Turn.objects.get)).offered.keys() == {*USUAL, "s__send_invoice"}
+
+
 async def test_what_was_found_stays_offered_while_the_conversation_lasts(owner: User, endpoint: Endpoint) -> None:
     endpoint.script(search("查天气"), text("Found."), text("Still there."), text("Not here."))
     async with await Chat.of(owner) as chat:
