@@ -93,12 +93,10 @@ class Usage:
         """Seconds, user and system, so far."""
         return sum(sum(process.cpu_times()[:2]) for process in self._all())
 
-    def waited(self) -> float:
-        """Seconds that its threads were ready and had no core, so far: what other processes took. 0 where unknown."""
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        with contextlib.suppress(OSError):
-            return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir()) / 1e9
-        return 0.0
+    def others(self) -> float:
+        """Seconds of the server's core (of all cores, if it has none) that went to other processes, so far."""
+        times = [psutil.cpu_times()] if SERVER_CORE is None else [psutil.cpu_times(percpu=True)[SERVER_CORE]]
+        return sum(sum(time) - time.idle - getattr(time, "iowait", 0.0) for time in times) - self.cpu()
 
     def megabytes(self) -> float:
         return sum(process.memory_info().rss for process in self._all()) / 1e6

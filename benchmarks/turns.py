@@ -112,7 +112,7 @@ async def many_streams(bench: Bench) -> list[Figure]:
     """200 new chats, 60 started a second, each `PACED_TOKENS` tokens at `PACED_RATE` a second."""
     ended = asyncio.Event()
     peak = asyncio.create_task(bench.usage.peak(ended))
-    cpu, waited, began = bench.usage.cpu(), bench.usage.waited(), time.monotonic()
+    cpu, others, began = bench.usage.cpu(), bench.usage.others(), time.monotonic()
     answers: list[Answer] = []
     for number, person in enumerate(bench.persons[:STREAMS]):
         await asyncio.sleep(max(0.0, began + number / STARTS - time.monotonic()))
@@ -124,7 +124,7 @@ async def many_streams(bench: Bench) -> list[Figure]:
     async with asyncio.timeout(120):
         ends = await asyncio.gather(*(answer.ended for answer in answers), return_exceptions=True)
     spent = bench.usage.cpu() - cpu
-    waited = (bench.usage.waited() - waited) / (time.monotonic() - began)
+    others = (bench.usage.others() - others) / (time.monotonic() - began)
     ended.set()
     errors = [str(error) for error in ends if isinstance(error, BaseException)]
     for answer in answers:
@@ -138,7 +138,7 @@ async def many_streams(bench: Bench) -> list[Figure]:
     frames = sum(answer.frames for answer in answers)
     note = (
         f"arrival minus the endpoint's stamp, starting included; {frames / STREAMS:.0f} frames a stream; "
-        f"other processes kept the server from its core {waited:.0%} of the time"
+        f"other processes took {others:.0%} of the server's core"
     )
     return [
         Figure("200 streams: errors", len(errors), "", 0, 0, note="; ".join(dict.fromkeys(errors[:3]))),
