@@ -346,6 +346,11 @@ def manager() -> ConnectionManager:
     return _managers[loop]
 
 
+def has_manager() -> bool:
+    """Whether the running loop has a manager already."""
+    return asyncio.get_running_loop() in _managers
+
+
 async def aclose(grace: float | None = None) -> None:
     """Close the running loop's manager, if there is one; the next `manager()` is a new one."""
     closing = _managers.pop(asyncio.get_running_loop(), None)
@@ -361,7 +366,8 @@ def live_connections() -> list[ConnectionInfo]:
 def close_connection(connection_id: UUID) -> None:
     """Close one connection of this process, from any thread; it is on its way when this returns."""
     for loop, manager in list(_managers.items()):
-        loop.call_soon_threadsafe(manager.drop_connection, connection_id)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(manager.drop_connection, connection_id)
 
 
 def refusals(server_id: UUID) -> list[tuple[Circuit, Refusal]]:

@@ -60,6 +60,8 @@ TEST_REDIS_URL = _redis()
 from chatui.settings import *  # noqa: E402, F403  # the environment is set above, and everything is inherited
 from chatui.settings import DATABASES, STORAGES  # noqa: E402  # as above
 
+if not SQLITE:  # threads of the tests' own async queries keep theirs for a while
+    DATABASES["default"]["OPTIONS"]["pool"]["max_size"] = 48
 if SQLITE:  # a file: in-memory databases are not shared between threads
     DATABASES["default"]["TEST"] = {"NAME": str(_directory / "test.sqlite3")}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
