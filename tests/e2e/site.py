@@ -18,7 +18,7 @@ import pytest_asyncio
 import uvicorn
 from channels.routing import ProtocolTypeRouter
 from django.core.asgi import get_asgi_application
-from playwright.async_api import Browser, BrowserContext, Error, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Error, Page, async_playwright, expect
 
 from accounts.models import Organization, User
 from agents.models import Agent
@@ -45,6 +45,9 @@ async def browser() -> AsyncIterator[Browser]:
             pytest.skip(NO_BROWSER)
         yield running
         await running.close()
+
+
+expect.set_options(timeout=20_000)  # milliseconds; it returns as soon as what is expected is there
 
 
 @dataclass
