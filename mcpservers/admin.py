@@ -22,8 +22,10 @@ from accounts.actors import find_actor
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
 from mcpservers import catalogue
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
+from mcpservers.admin_health import health_of, reconnect
 from mcpservers.admin_log import end_of_log
-from mcpservers.admin_tools import stored_tools
+from mcpservers.admin_tools import stored_definition, stored_tools
+from mcpservers.admin_try import TryForm, try_tool
 from mcpservers.connections import close_connection, live_connections
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.scope import scope_of
@@ -149,6 +151,9 @@ class MCPServerAdmin(TenantAdmin):
         return [
             path("<path:object_id>/test/", wrap(self.test_view), name="mcpservers_mcpserver_test"),
             path("<path:object_id>/refresh/", wrap(self.refresh_view), name="mcpservers_mcpserver_refresh"),
+            path("<path:object_id>/health/", wrap(self.health_view), name="mcpservers_mcpserver_health"),
+            path("<path:object_id>/reconnect/", wrap(self.reconnect_view), name="mcpservers_mcpserver_reconnect"),
+            path("<path:object_id>/try/", wrap(self.try_view), name="mcpservers_mcpserver_try"),
             path("<path:object_id>/log/", wrap(self.log_view), name="mcpservers_mcpserver_log"),
             *super().get_urls(),
         ]
@@ -196,6 +201,62 @@ class MCPServerAdmin(TenantAdmin):
             "log": end_of_log(server),
         }
         return TemplateResponse(request, "admin/mcpservers/mcpserver/log.html", context)
+
+    def health_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Connections, pauses and recent troubles of one server, as this process knows them."""
+        server = self.get_object(request, object_id)
+        if server is None or not self.has_view_permission(request, server):
+            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+            return missing
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Health"),
+            "subtitle": str(server),
+            "opts": self.opts,
+            "server": server,
+            "health": health_of(server, with_log=reach_of(request).superuser),
+            "may_change": self.has_change_permission(request, server),
+        }
+        return TemplateResponse(request, "admin/mcpservers/mcpserver/health.html", context)
+
+    def reconnect_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Forgive its failures and close its connections: the next use tries again at once. Only by POST."""
+        server, answer = self._to_refresh(request, object_id)
+        if answer is not None:
+            return answer
+        reconnect(server)
+        messages.success(request, _("Its connections are being closed; the next use opens new ones."))
+        return redirect("admin:mcpservers_mcpserver_health", server.pk)
+
+    def try_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Call one tool by hand, as the admin's own self. The call itself only by POST."""
+        server = self.get_object(request, object_id)
+        if server is None or not self.has_change_permission(request, server):
+            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+            return missing
+        data = request.POST if request.method == "POST" else request.GET
+        tool = data.get("tool", "").strip()[:256]
+        definition = stored_definition(server, tool)
+        form = TryForm(definition, request.POST if request.method == "POST" else None)
+        assert request.user.pk is not None  # the site let them in
+        actor = find_actor(request.user.pk, server.organization_id)
+        outcome = None
+        if request.method == "POST" and tool and actor is not None and form.is_valid():
+            outcome = async_to_sync(try_tool)(actor, server, tool, form.arguments(), definition)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Try a tool"),
+            "subtitle": str(server),
+            "opts": self.opts,
+            "server": server,
+            "tool": tool,
+            "definition": definition,
+            "decided": catalogue.decide(server, tool) if tool else None,
+            "form": form,
+            "is_member": actor is not None,
+            "outcome": outcome,
+        }
+        return TemplateResponse(request, "admin/mcpservers/mcpserver/try.html", context)
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None

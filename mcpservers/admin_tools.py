@@ -41,23 +41,38 @@ class ToolList:
 
 def stored_tools(server: MCPServer) -> ToolList | None:
     """The newest stored list of `server`, of its present definition if there is one; None if there is none at all."""
-    rows = server.catalogue_entries.order_by("-fetched_at")
-    current = server.definition_hash()
-    row: CatalogueEntry | None = rows.filter(definition_hash=current).first() or rows.first()
+    row = _newest(server)
     if row is None:
         return None
     notes = _notes(row.warnings)
-    address = Address(server.pk, row.definition_hash, row.owner_key)
-    entry = Entry(address, server.slug, row.tools, [], "", row.complete, row.revision, row.fetched_at)
-    tools = tuple(_row(server, tool, notes.pop(tool.name, ())) for tool in entry.definitions("openai"))
+    tools = tuple(_row(server, tool, notes.pop(tool.name, ())) for tool in _definitions(server, row))
     return ToolList(
         tools=tools,
         warnings=tuple(f"{name}: {text}" if name else text for name, texts in notes.items() for text in texts),
         fetched_at=row.fetched_at,
         complete=row.complete,
         of_one_user=bool(row.owner_key),
-        outdated=row.definition_hash != current,
+        outdated=row.definition_hash != server.definition_hash(),
     )
+
+
+def stored_definition(server: MCPServer, tool: str) -> Definition | None:
+    """The stored definition of one tool; None if it is not known."""
+    row = _newest(server)
+    found = _definitions(server, row) if row is not None else ()
+    return next((each for each in found if each.name == tool), None)
+
+
+def _newest(server: MCPServer) -> CatalogueEntry | None:
+    rows = server.catalogue_entries.order_by("-fetched_at")
+    row: CatalogueEntry | None = rows.filter(definition_hash=server.definition_hash()).first() or rows.first()
+    return row
+
+
+def _definitions(server: MCPServer, row: CatalogueEntry) -> tuple[Definition, ...]:
+    address = Address(server.pk, row.definition_hash, row.owner_key)
+    entry = Entry(address, server.slug, row.tools, [], "", row.complete, row.revision, row.fetched_at)
+    return entry.definitions("openai")
 
 
 def _row(server: MCPServer, tool: Definition, notes: tuple[str, ...]) -> ToolRow:

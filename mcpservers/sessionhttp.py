@@ -121,10 +121,12 @@ class SessionTransport(GuardedTransport):
             logger.info("A notification did not reach an MCP server: %s", type(error).__name__)
 
     async def aclose(self) -> None:
-        if self._deliveries:
-            await asyncio.wait(set(self._deliveries), timeout=DELIVER_SECONDS)
-        for delivery in self._deliveries:
-            delivery.cancel()
+        deliveries = set(self._deliveries)
+        if deliveries:
+            await asyncio.wait(deliveries, timeout=DELIVER_SECONDS)
+            for delivery in deliveries:
+                delivery.cancel()
+            await asyncio.wait(deliveries, timeout=DELIVER_SECONDS)  # each closes its socket before the pool goes
         await super().aclose()
 
     async def _stream(self, request: httpx2.Request) -> httpx2.Response:

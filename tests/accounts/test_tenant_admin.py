@@ -179,9 +179,12 @@ EXPECTED = {
     "jsi18n",
     "login",
     "logout",
+    "mcpservers_mcpserver_health",
     "mcpservers_mcpserver_log",
+    "mcpservers_mcpserver_reconnect",
     "mcpservers_mcpserver_refresh",
     "mcpservers_mcpserver_test",
+    "mcpservers_mcpserver_try",
     "password_change_done",
     "search",
     "view_on_site",
@@ -192,7 +195,10 @@ def test_every_address_of_the_admin_is_known_here() -> None:
     assert set(own_addresses()) == EXPECTED, "a new address needs a test of who may use it"
 
 
-@pytest.mark.parametrize(("model", "page"), [(MCPServer, "test"), (MCPServer, "refresh"), (ModelEndpoint, "test")])
+@pytest.mark.parametrize(
+    ("model", "page"),
+    [(MCPServer, "test"), (MCPServer, "refresh"), (MCPServer, "reconnect"), (ModelEndpoint, "test")],
+)
 def test_the_buttons_of_another_s_row_do_nothing(world: World, model: type[models.Model], page: str) -> None:
     address = url(model, page, world.acme[model])
     assert client_of(world.globex.people[Role.OWNER]).post(address)["Location"] == reverse("admin:index")
