@@ -10,15 +10,18 @@ from conversations import wire
 from conversations.feed import TurnFeed
 
 DELTA_LIMIT = 48 * 1024  # characters of one delta frame
-# Delta frames a second, of all turns of a process: above it each turn's come less often, which no reader sees.
-FRAMES_PER_SECOND = 5000
+# Delta frames a second, of all turns of a process. Above it each turn's come less often, which no reader sees: at
+# first not below every 40 ms, with very many turns as seldom as it takes.
+FRAMES_PER_SECOND = 2500
+MOST_FRAMES_PER_SECOND = 5000
+HELD_SECONDS = 0.04
 BURST = 20  # deltas in a row after which other turns get the loop
 
 
 class Coalescer:
     """The first delta leaves at once, later ones every `seconds`; any other frame pushes out what was gathered.
 
-    With more turns at once than `FRAMES_PER_SECOND` allows, the time between two deltas grows with their number.
+    With many turns at once the time between two deltas grows with their number.
     """
 
     def __init__(self, turn_id: UUID, feed: TurnFeed, seconds: float) -> None:
@@ -84,4 +87,6 @@ class Coalescer:
 
     def _window(self) -> float:
         """Seconds between two deltas of this turn."""
-        return max(self._seconds, self._feed.running / FRAMES_PER_SECOND)
+        running = self._feed.running
+        held = min(running / FRAMES_PER_SECOND, HELD_SECONDS)
+        return max(self._seconds, held, running / MOST_FRAMES_PER_SECOND)

@@ -68,7 +68,7 @@ async def test_another_frame_and_another_kind_push_out_what_was_gathered(monkeyp
 
 
 async def test_with_many_turns_each_ones_deltas_come_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalescing, "FRAMES_PER_SECOND", 100)
+    monkeypatch.setattr(coalescing, "MOST_FRAMES_PER_SECOND", 100)
     clock, feed, turn = Clock(monkeypatch), MemoryFeed(60), uuid4()
     feed.open(turn, 0)
     others = [uuid4() for _ in range(9)]
@@ -111,7 +111,7 @@ async def test_a_burst_leaves_the_loop_to_others_now_and_then() -> None:
 
 
 async def test_with_many_turns_a_turn_pauses_until_its_next_delta_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalescing, "FRAMES_PER_SECOND", 100)
+    monkeypatch.setattr(coalescing, "MOST_FRAMES_PER_SECOND", 100)
     clock, feed, turn = Clock(monkeypatch), MemoryFeed(60), uuid4()
     for opened in (turn, *(uuid4() for _ in range(9))):
         feed.open(opened, 0)
@@ -129,6 +129,15 @@ async def test_with_many_turns_a_turn_pauses_until_its_next_delta_is_due(monkeyp
         await out.breathe()
     assert slept == [0.1, 0.1, 0.1]
     assert texts(feed, turn) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("running", "seconds"), [(1, 0.018), (45, 0.018), (60, 0.024), (100, 0.04), (200, 0.04), (500, 0.1)]
+)
+async def test_how_long_a_delta_is_held_back(running: int, seconds: float) -> None:
+    feed = MemoryFeed(60)
+    feed.running = running
+    assert Coalescer(uuid4(), feed, 0.018)._window() == pytest.approx(seconds)
 
 
 async def test_only_turns_that_run_are_counted() -> None:
