@@ -49,6 +49,7 @@ class Connection:
         self.id = uuid4()
         self.target = target
         self.leases = 0
+        self.lent = False  # whether it ever was
         self.retired = False  # not to be lent again; closed when the last lease comes back
         self.suspect = False  # left a request unanswered; to be proved before it is lent again
         self.answered = False  # whether the server has answered any request since it was opened

@@ -108,8 +108,10 @@ class ConnectionManager:
                 connection = await self._shared_opening(target)
             # A lease before the proof, so that nobody closes it under us.
             connection.leases += 1
+            connection.lent = True
             self._stop_timer(connection)
-            if connection.alive and (not connection.is_doubtful or await self._proved(connection)):
+            usable = connection.alive and not connection.retired
+            if usable and (not connection.is_doubtful or await self._proved(connection)):
                 return connection
             self._retire(connection)
             self._give_back(connection)

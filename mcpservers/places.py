@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
@@ -11,6 +12,14 @@ from django.conf import settings
 from mcpservers.connection import Connection
 from mcpservers.errors import BusyError
 from mcpservers.transports import ConnectionKey, ConnectionTarget
+
+HANDED_OVER_SECONDS = 1.0  # for those who wait for an opening to take what was opened
+
+
+def _is_idle(connection: Connection) -> bool:
+    """Whether nobody uses it, nor is about to: one that was just opened is still on its way to whoever wanted it."""
+    handed_over = connection.lent or time.monotonic() - connection.opened_at > HANDED_OVER_SECONDS
+    return not connection.leases and handed_over
 
 
 class Places:
@@ -29,7 +38,7 @@ class Places:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + settings.MCP["BUSY_SECONDS"]
         while (crowd := self._crowd(target)) is not None:
-            idle = [connection for connection in crowd if not connection.leases]
+            idle = [connection for connection in crowd if _is_idle(connection)]
             if idle:
                 self._evict(min(idle, key=lambda connection: connection.last_used))
             else:
@@ -62,8 +71,8 @@ class Places:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         try:
-            done, _ = await asyncio.wait({waiting}, timeout=max(seconds, 0))
+            done, _ = await asyncio.wait({waiting}, timeout=max(0, min(seconds, HANDED_OVER_SECONDS)))
         finally:
             self._waiting.discard(waiting)
-        if not done:
+        if not done and seconds <= HANDED_OVER_SECONDS:
             raise BusyError

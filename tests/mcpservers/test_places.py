@@ -81,6 +81,21 @@ async def test_who_waits_gets_the_place_of_the_one_that_comes_back(settings: Any
         assert len(ready(manager)) == 2
 
 
+async def test_what_was_just_opened_is_not_taken_away_before_it_was_used(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"BUSY_SECONDS": 10}
+    gate = asyncio.Event()
+
+    async def record(*_: object) -> None:
+        await gate.wait()  # storing what was learnt takes a while
+
+    async with FakeMCPServer() as server, managed(record=record) as manager:
+        calls = [asyncio.create_task(call(manager, of_user(server, "bob"))) for _ in range(6)]
+        await server.heard("notifications/initialized", times=2)
+        gate.set()
+        assert await asyncio.gather(*calls) == ["hi"] * 6
+        assert server.count("initialize") == 6
+
+
 async def test_openings_at_once_never_exceed_the_limit() -> None:
     async with FakeMCPServer() as server, managed() as manager:
         server.on("initialize", hang)
