@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.management import CommandError
 from django.db import connection
+from django.test import TransactionTestCase
 
 from accounts.actors import Actor, find_actor
 from accounts.models import Membership, Organization, Role, User
@@ -137,3 +139,21 @@ def _no_session_outlives_the_tests(django_db_setup: None) -> Iterator[None]:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
+
+
+# A thread of the product may still be writing what nobody waits for when the tables are emptied: PostgreSQL ends one
+# of the two as a deadlock. The writer is done a moment later, so emptying is tried again.
+_empty_tables = TransactionTestCase._fixture_teardown
+
+
+def _empty_tables_patiently(self: TransactionTestCase, attempts: int = 5) -> None:
+    for attempt in range(attempts):
+        try:
+            return _empty_tables(self)
+        except CommandError:
+            if attempt == attempts - 1:
+                raise
+    return None
+
+
+TransactionTestCase._fixture_teardown = _empty_tables_patiently
