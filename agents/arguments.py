@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from agents.parts import JSONObject
+from chatui.jsontext import deeper_than
 from chatui.text import clean_json, shorten
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 MAX_ARGUMENTS = 4 * 2**20  # characters
+MAX_LEVELS = 100  # of nesting: deeper than any schema asks for, and every parser on the way takes as much
 _FENCE = re.compile(r"\A```[a-zA-Z0-9]*[ \t]*\r?\n?(.*?)\r?\n?[ \t]*```\Z", re.DOTALL)
 _CLOSING_TAGS = re.compile(r"(?:\s*</[a-zA-Z_|:.-]{1,40}>)+\s*\Z")
 _ONE_OBJECT = "Send the arguments as one JSON object."
@@ -114,6 +116,8 @@ def _parse(text: str) -> ParsedArguments:
         value, lenient = _value(text)
         repaired = repaired or lenient
         if isinstance(value, dict):
+            if _is_deep(text, value):
+                raise RecursionError
             return ParsedArguments(clean_json(value), repaired=repaired)
         if not isinstance(value, str):
             break
@@ -121,6 +125,11 @@ def _parse(text: str) -> ParsedArguments:
         if not text.startswith(("{", '"', "```")):
             break
     return _failed(f"The arguments are {_kind(value)}, not an object. {_ONE_OBJECT}")
+
+
+def _is_deep(text: str, value: Any) -> bool:
+    """Whether `value`, read from `text`, is nested more than `MAX_LEVELS` deep."""
+    return text.count("{") + text.count("[") > MAX_LEVELS and deeper_than(value, MAX_LEVELS)
 
 
 def _value(text: str) -> tuple[Any, bool]:
@@ -272,7 +281,7 @@ def _decoded(text: str, types: set[str]) -> Any:
     except (ValueError, RecursionError):
         return text
     wanted = "object" if isinstance(value, dict) else "array"
-    return clean_json(value) if wanted in types else text
+    return clean_json(value) if wanted in types and not _is_deep(text, value) else text
 
 
 def branches_of(schema: Any, root: JSONObject, depth: int = 0) -> Iterator[JSONObject]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from chatui.errors import ChatUIError, InvalidRequestError
+from chatui.jsontext import encoded
 from chatui.text import clean, clean_json
 
 PROTOCOL = 1
@@ -157,14 +157,14 @@ def parse(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFrame:
-    """A frame of a turn; the feed numbers it. Encoded by orjson as it stands, `type` first."""
+    """A frame of a turn; the feed numbers it. Encoded as it stands, `type` first."""
 
     type: ClassVar[str]
 
     def encode(self, turn_id: UUID, seq: int) -> str:
         body = {"type": self.type, "turn_id": turn_id, "seq": seq}
         body.update({name: getattr(self, name) for name in self.__dataclass_fields__})
-        return orjson.dumps(body).decode()
+        return encoded(body).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,9 +271,8 @@ class TurnWaiting(TurnFrame):
     ids: list[UUID]
 
     def encode(self, turn_id: UUID, seq: int) -> str:
-        return orjson.dumps(
-            {"type": self.type, "turn_id": turn_id, "seq": seq, "for": self.reason, "ids": self.ids}
-        ).decode()
+        body = {"type": self.type, "turn_id": turn_id, "seq": seq, "for": self.reason, "ids": self.ids}
+        return encoded(body).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,13 +293,13 @@ FIELD_LIMIT = 64 * 1024  # characters of one field of a frame; the whole is at /
 
 def bounded(value: Any, call_id: UUID) -> Any:
     """`value`, or `{truncated, url}` with its beginning, so that no frame is above 256 KiB."""
-    text = orjson.dumps(value).decode()
+    text = encoded(value).decode()
     return value if len(text) <= FIELD_LIMIT else {"truncated": text[:2000], "url": f"/api/v1/calls/{call_id}"}
 
 
 def frame(type: str, **fields: Any) -> str:
     """A frame outside a turn, encoded: `hello`, `pong`, `conversation.updated`, `turn.changed`, `turn.snapshot`, …"""
-    return orjson.dumps({"type": type, **fields}).decode()
+    return encoded({"type": type, **fields}).decode()
 
 
 def error_frame(error: ChatUIError, request_id: object = None) -> str:

@@ -10,8 +10,6 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import orjson
-
 from agents.parts import Completion, ModelEvent, ModelMessage, ToolSpec
 from agents.providers import failures
 from agents.providers.assembler import Assembler, StreamError
@@ -25,6 +23,7 @@ from agents.providers.dialects import request_body
 from agents.providers.settings import ModelSettings
 from agents.providers.sse import DONE, MALFORMED
 from agents.providers.usage import estimate_usage
+from chatui.jsontext import encoded
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -81,7 +80,7 @@ class OpenAIChatModel:
         """See `ChatModel.stream`. Retried only before the first chunk, and only where that can help."""
         body = request_body(self.settings, messages, tools, tool_choice=tool_choice)
         callable_names = [tool.name for tool in tools] if tool_choice == "auto" and "tools" in body else []
-        payload = orjson.dumps(body)
+        payload = encoded(body)
         exchange = await _module("exchange")
         for attempt in range(self.settings.retries + 1):
             run = _Attempt(self.settings, callable_names, messages)

@@ -22,6 +22,7 @@ from accounts.doors import SignedOutError
 from accounts.policy import Action
 from agents.models import Agent
 from chatui.errors import ChatUIError, NotFoundError
+from chatui.jsontext import encoded
 from chatui.rows import in_rows
 from conversations import beginning, stopping, uploads
 from conversations.api import body, turns
@@ -247,4 +248,4 @@ def _last_chunks(frame: dict[str, Any], shape: Shape, with_usage: bool, *, said:
 
 
 def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(value) + b"\n\n"
+    return b"data: " + encoded(value) + b"\n\n"

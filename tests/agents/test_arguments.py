@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agents.arguments import (
     MAX_ARGUMENTS,
+    MAX_LEVELS,
     check_arguments,
     coerce_arguments,
     collapse_repeated,
@@ -100,6 +101,7 @@ def test_raw_control_characters_in_a_string_are_kept() -> None:
         ('{"city": "Oslo"}{"city', "not valid JSON"),
         ("[" * 100_000, "too deeply"),
         ('{"a":' * 5_000 + "1" + "}" * 5_000, "too deeply"),
+        ('{"a":' * (MAX_LEVELS + 1) + "1" + "}" * (MAX_LEVELS + 1), "too deeply"),
     ],
 )
 def test_anything_else_is_an_error_that_says_where(text: str, told: str) -> None:
@@ -269,3 +271,14 @@ def test_an_older_draft_is_checked_by_its_own_rules() -> None:
     }
     assert check_arguments({"pair": ["a", 1]}, schema) is None
     assert "pair[1]" in (check_arguments({"pair": ["a", "b"]}, schema) or "")
+
+
+def test_arguments_may_be_nested_as_deep_as_any_schema_asks_for() -> None:
+    text = '{"a":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
+    assert json.dumps(parse_arguments(text).value, separators=(",", ":")) == text
+
+
+def test_text_that_is_nested_too_deeply_stays_text() -> None:
+    schema = {"type": "object", "properties": {"tree": {"type": "object"}}}
+    text = '{"a":' * (MAX_LEVELS + 1) + "1" + "}" * (MAX_LEVELS + 1)
+    assert coerce_arguments({"tree": text}, schema) == {"tree": text}

@@ -1,0 +1,36 @@
+"""JSON text of whatever a model or a server has made up: fast where it can be, and never a reason to fail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+
+def encoded(value: Any) -> bytes:
+    """`value` as JSON, in UTF-8, UUIDs and times as text.
+
+    orjson takes neither integers beyond 64 bits nor more than 254 levels: those are JSON all the same, and written by
+    the standard library, which takes five times as long. Raises `ValueError` for a value that is no JSON at all.
+    """
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+        return text.encode("utf-8", "replace")
+
+
+def deeper_than(value: Any, levels: int) -> bool:
+    """Whether objects and arrays are nested more than `levels` deep; without recursion."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            item
+            for each in layer
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not layer:
+            return False
+    return any(isinstance(each, dict | list) for each in layer)
