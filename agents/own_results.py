@@ -30,7 +30,9 @@ def denied(note: str = "") -> ToolResult:
 
 
 def denied_by_rule(reason: str) -> ToolResult:
-    return ToolResult(ToolStatus.DENIED, f"denied: {reason or 'this call is not allowed'}")
+    """A rule denies the call. Its words are for people too: a person may have allowed it a moment before."""
+    text = f"denied: {reason or 'this call is not allowed'}"
+    return ToolResult(ToolStatus.DENIED, text, ({"type": "text", "text": text},))
 
 
 def edited(result: ToolResult, arguments: JSONObject) -> ToolResult:

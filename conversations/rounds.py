@@ -167,6 +167,10 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
         )
         if updated:
             Attachment.objects.as_system().bulk_create(attachments)
+    if not updated:
+        for attachment in attachments:
+            attachment.file.delete(save=False)
+        attachments, content = [], []
     decided_by = _decided_by.first(call_id)
     return StoredResult(
         shortened_content(content, call_id),

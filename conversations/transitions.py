@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from conversations.models import Conversation, Message, Question, ToolCall, Turn
 from conversations.representations import answer_json, has_calls
 
 Part = dict[str, Any]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +82,22 @@ def _store_message(turn_id: UUID, progress: Progress, **more: Any) -> None:
 def park(turn_id: UUID, process: str, progress: Progress) -> list[UUID] | None:
     """RUNNING → WAITING; the calls whose questions are open.
 
-    None when an answer came meanwhile (go on instead), when it is to be stopped, or when it is not ours any more.
+    None when an answer came meanwhile or nothing is asked any more (go on instead), when it is to be stopped, or when
+    it is not ours any more.
     """
     with writing():
         turn = Turn.objects.select_for_update().filter(pk=turn_id, status=Turn.Status.RUNNING, process=process).first()
         if turn is None or turn.stop_requested_at is not None:
             return None
-        calls = ToolCall.objects.filter(turn=turn)
-        if calls.filter(status=ToolCall.Status.PENDING).exists():
+        calls = ToolCall.objects.filter(turn=turn, status__in=(ToolCall.Status.PENDING, ToolCall.Status.WAITING))
+        open_calls = list(calls.order_by("round", "position").values_list("pk", "status"))
+        if not open_calls or any(status == ToolCall.Status.PENDING for _, status in open_calls):
             return None
         turn.status, turn.process, turn.last_seq = Turn.Status.WAITING, "", progress.seq
         turn.usage, turn.running_seconds = dict(progress.usage), progress.running_seconds
         turn.save(update_fields=["status", "process", "last_seq", "usage", "running_seconds"])
         _store_message(turn_id, progress, status=Message.Status.WAITING)
-        waiting = calls.filter(status=ToolCall.Status.WAITING).order_by("round", "position")
-        return list(waiting.values_list("pk", flat=True))
+        return [call_id for call_id, _ in open_calls]
 
 
 def last_seq(turn_id: UUID) -> int:
@@ -226,7 +229,11 @@ def reap(*, everything: bool = False, keep: Iterable[UUID] = ()) -> list[tuple[U
     for turn in running.select_related("conversation"):
         outcome = Message.Status.STOPPED if turn.stop_requested_at else Message.Status.INTERRUPTED
         error = {"code": "interrupted", "message": "The server was restarted while this answer was being written."}
-        ended = end(turn.pk, outcome, None, error=None if turn.stop_requested_at else error)
+        try:
+            ended = end(turn.pk, outcome, None, error=None if turn.stop_requested_at else error)
+        except Exception:  # whatever is wrong with one turn must not keep the others from their end
+            logger.exception("Turn %s of a dead process could not be ended", turn.pk)
+            continue
         if ended is not None:
             reaped.append((turn.pk, turn.conversation_id, turn.conversation.owner_id, ended))
     return reaped

@@ -103,8 +103,10 @@ function Details({ call }) {
     <p class="muted small">Tool <code>${call.tool}</code>${call.server ? ` of ${call.server_title || call.server}` : ""}</p>`;
 }
 
+/** A person's denial has no result; one with words is a rule's, which came after the person had allowed the call. */
 export function decidedWords(call) {
-  return `${call.status === "denied" ? "Denied" : "Allowed"} by ${call.decided_by}`;
+  const denied = call.status === "denied" && !(call.content || []).length;
+  return `${denied ? "Denied" : "Allowed"} by ${call.decided_by}`;
 }
 
 /** Counts the seconds, beside the live regions and not in them. */

@@ -6,6 +6,9 @@ import { target } from "./markdown.js";
 import { isShortened, pretty, Text, useWholeCall, visible } from "./values.js";
 import { size } from "./words.js";
 
+/** Ends of calls that no server has told: their words are ours. */
+const OURS = new Set(["denied", "cancelled", "timeout", "unavailable", "interrupted", "expired"]);
+
 export function ToolResult({ call }) {
   const [all, setAll] = useState(false);
   const whole = useWholeCall(call, all);
@@ -18,6 +21,7 @@ export function ToolResult({ call }) {
   });
   const others = (call.artifacts || []).filter((artifact) => !named.has(artifact.id) && !isImage(artifact));
   if (!shown.length && !others.length) return html`<p class="muted small">No content.</p>`;
+  if (OURS.has(call.status)) return html`<div>${shown}</div>`;
   return html`<div class="external" role="group" aria-label=${`From ${call.server_title || call.server}, not checked`}>
     <p class="external-label"><${Icon} name="external" size=${14} />From ${call.server_title || call.server || "the tool"}, not checked</p>
     ${shown}

@@ -372,6 +372,23 @@ async def test_a_grant_withdrawn_while_the_turn_waits_denies_the_approved_call(o
         assert call["status"] != "ok"
 
 
+async def test_a_rule_that_denies_what_was_allowed_says_so_where_the_person_looks(
+    owner: User, endpoint: Endpoint
+) -> None:
+    async with await Chat.of(owner) as chat:
+        _, card = await parked(chat, endpoint)
+        await in_rows(lambda: MCPServer.objects.as_system().update(rules=[{"tool": "*", "do": "deny"}]))
+        endpoint.script(text("It is not possible."))
+        await chat.send("call.decide", call_id=card["call_id"], decision="allow_once")
+        live = await chat.until("call.finished")
+        finished = await chat.until("turn.finished")
+        stored = next(part for part in finished["message"]["parts"] if part["type"] == "call")
+        for told in (live, stored):
+            assert (told["status"], told["decided_by"]) == ("denied", "alice")
+            assert "rule" in told["content"][0]["text"]
+    assert "rule" in endpoint.last.messages[-1]["content"]
+
+
 # --- Stopping and cancelling --------------------------------------------------------------------------------------
 
 SLOW = ("demo__brew_coffee", {"cups": 60, "seconds_per_cup": 10})

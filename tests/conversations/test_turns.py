@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,8 +11,9 @@ from django.utils import timezone
 from accounts.actors import Actor
 from accounts.models import Membership, Role, User
 from agents.models import Agent, AgentGrant
+from agents.parts import Artifact, ToolResult, ToolStatus
 from chatui.errors import InvalidRequestError, NotFoundError, PermissionDeniedError, TooLargeError
-from conversations import questions, transitions, turns
+from conversations import questions, rounds, transitions, turns
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
 from conversations.transitions import Progress
 from conversations.turns import NewTurn, NotOfferedError
@@ -325,6 +327,16 @@ def test_an_answer_that_comes_before_the_turn_parks_keeps_it_from_parking(owner:
     assert questions.unseen_answers(begun.turn_id) == [(call.pk, False, "no")]
 
 
+def test_a_question_that_expires_before_the_turn_parks_keeps_it_from_waiting_for_ever(owner: Actor) -> None:
+    begun = begin(owner)
+    transitions.claim(begun.turn_id, "here")
+    asked(begun)
+    Question.objects.as_system().update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert questions.expire() == []  # it runs: nobody has to start it
+    assert transitions.park(begun.turn_id, "here", progress()) is None
+    assert Turn.objects.get(pk=begun.turn_id).status == Status.RUNNING
+
+
 def test_nobody_else_answers(owner: Actor, bob: User, charlie: User, actor_of: Callable[[User], Actor]) -> None:
     _, call, row = parked(owner)
     for stranger in (actor_of(bob), actor_of(charlie)):
@@ -399,6 +411,22 @@ def test_the_reaper_ends_only_turns_without_a_heartbeat_and_keeps_their_text(own
     assert Turn.objects.get(pk=waiting.turn_id).status == Status.WAITING
 
 
+def test_a_turn_that_cannot_be_ended_keeps_no_other_from_its_end(
+    owner: Actor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, well = begin(owner), begin(owner)
+    end = transitions.end
+
+    def fail(turn_id: UUID, *args: Any, **fields: Any) -> Any:
+        if turn_id == broken.turn_id:
+            raise RuntimeError("something in its rows")
+        return end(turn_id, *args, **fields)
+
+    monkeypatch.setattr(transitions, "end", fail)
+    assert [reaped[0] for reaped in transitions.reap(everything=True)] == [well.turn_id]
+    assert "could not be ended" in caplog.text
+
+
 def test_the_only_process_there_is_reaps_everything_that_ran_at_its_start(owner: Actor) -> None:
     begun, waiting = begin(owner), parked(owner)[0]
     assert [row[0] for row in transitions.reap(everything=True)] == [begun.turn_id]
@@ -410,3 +438,17 @@ def test_a_turn_that_was_asked_to_stop_before_its_process_died_ends_as_stopped(o
     turns.request_stop(owner, begun.turn_id)
     transitions.reap(everything=True)
     assert Turn.objects.get(pk=begun.turn_id).status == Status.STOPPED
+
+
+def test_a_result_that_comes_after_the_end_leaves_neither_a_file_nor_a_claim_to_one(
+    owner: Actor, settings: Any
+) -> None:
+    begun = begin(owner)
+    call, _ = asked(begun)
+    assert transitions.end(begun.turn_id, Status.STOPPED, None) is not None
+    late = ToolResult(ToolStatus.OK, "late", ({"type": "text", "text": "late"},), [Artifact(b"x", "text/plain", "a")])
+    stored = rounds.finish_call(Turn.objects.get(pk=begun.turn_id), call.pk, late)
+    assert (stored.content, stored.artifacts) == ([], [])
+    assert not [path for path in Path(settings.MEDIA_ROOT).rglob("*") if path.is_file()]
+    call.refresh_from_db()
+    assert (call.status, call.result_content) == (ToolCall.Status.CANCELLED, [])
