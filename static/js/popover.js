@@ -20,7 +20,7 @@ export function Popover({ button, children, label, side = "down", edge = "start"
   useEffect(() => {
     if (!open) return undefined;
     const outside = (event) => {
-      if (!root.current.contains(event.target)) close({ focus: false });
+      if (!root.current?.contains(event.target)) close({ focus: false });
     };
     document.addEventListener("pointerdown", outside);
     document.addEventListener("focusin", outside);
