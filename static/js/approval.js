@@ -42,7 +42,7 @@ export function ApprovalCard({ call, live }) {
   return html`<section class="approval" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
     <h3 id=${title}><${Icon} name="shield" size=${20} /><span>Allow <strong>${toolWords(call)}</strong> on <strong>${server}</strong>?</span></h3>
     <dl class="approval-facts">
-      <div><dt>Tool</dt><dd><code>${call.tool}</code></dd></div>
+      <div><dt>Tool</dt><dd><code>${visible(call.tool || "")}</code></dd></div>
       <div><dt>Account</dt><dd>${details.account || "As this server is set up"}</dd></div>
       ${(call.reason || details.reason) && html`<div><dt>Asked because</dt><dd>${call.reason || details.reason}</dd></div>`}
       <${Claims} claims=${details.claims} server=${server} />

@@ -6,7 +6,7 @@ import { cancelCall } from "./deciding.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { Artifact, isImage, ToolResult } from "./toolresult.js";
-import { Arguments, isShortened, useWholeCall } from "./values.js";
+import { Arguments, isShortened, useWholeCall, visible } from "./values.js";
 import { CALL_STATES, count, duration, toolWords } from "./words.js";
 
 const ICONS = { ok: "check", waiting: "shield", pending: "clock", denied: "close", cancelled: "close", expired: "clock" };
@@ -100,7 +100,7 @@ function Details({ call }) {
     ${call.decided_by && html`<p class="decided"><${Icon} name="shield" size=${15} />${decidedWords(call)}</p>`}
     ${!call.decided_by && call.reason && html`<p class="muted small">${call.reason}</p>`}
     ${!OPEN.has(call.status) && html`<h3>${call.status === "ok" ? "Result" : CALL_STATES[call.status] || "Result"}</h3><${ToolResult} call=${call} />`}
-    <p class="muted small">Tool <code>${call.tool}</code>${call.server ? ` of ${call.server_title || call.server}` : ""}</p>`;
+    <p class="muted small">Tool <code>${visible(call.tool || "")}</code>${call.server ? ` of ${call.server_title || call.server}` : ""}</p>`;
 }
 
 /** A person's denial has no result; one with words is a rule's, which came after the person had allowed the call. */
