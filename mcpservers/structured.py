@@ -11,17 +11,18 @@ from chatui.text import shorten
 from mcpservers.schemas.values import same
 
 MAX_COMPARED = 2**20  # characters
+WRAPPERS = (["result"], ["content"])  # of the official SDK, and of the official servers
 
 
 def is_repeated(value: Any, texts: Sequence[str]) -> bool:
     """Whether the texts already hold the structured value, as servers repeat it for clients that know only text.
 
-    One text that is the value as JSON; or, for the `{"result": …}` in which servers wrap what is no object, the inner
-    value as JSON or as plain text, in one text or one for each item.
+    One text that is the value as JSON; or, for the object in which servers wrap what is none (`{"result": …}`,
+    `{"content": …}`), the inner value as JSON or as plain text, in one text or one for each item.
     """
     candidates = [value]
-    if isinstance(value, dict) and list(value) == ["result"]:
-        candidates.append(value["result"])
+    if isinstance(value, dict) and list(value) in WRAPPERS:
+        candidates += value.values()
     if any(_says(text, candidate) for candidate in candidates for text in texts):
         return True
     for candidate in candidates:

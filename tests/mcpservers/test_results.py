@@ -99,6 +99,7 @@ def test_texts_stand_one_below_the_other() -> None:
         ('The answer is:\n{"a": 1}', {"a": 1}),
         ("[1, 2]", {"result": [1, 2]}),
         ("true", {"result": True}),
+        ("a file's\nlines", {"content": "a file's\nlines"}),
     ],
 )
 def test_structure_that_repeats_the_text_occurs_once(words: str, structured: Any) -> None:
