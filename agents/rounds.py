@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,10 +29,13 @@ from agents.own_results import (
 )
 from agents.parts import Decision, JSONObject, PreparedCall, ToolRequest, ToolResult
 from agents.toolbox import ProgressCallback, Toolbox
+from chatui.text import clean, shorten
 
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0  # a cancelled call may use them to tell its server
+PROGRESS_SECONDS = 0.1  # of one call; a server may tell a thousand times a second, and every one would be kept
+PROGRESS_CHARACTERS = 300
 
 
 # --- What comes in ------------------------------------------------------------------------------------------------
@@ -163,7 +167,7 @@ class Round:
 
     A call begins only after the consumer has taken its `CallStarted` and asked for the next event; all that may run
     then begin together. The events end when every call is finished, or when nothing runs and questions are open
-    (`parked`). Progress that the consumer is too slow for is skipped, never queued up.
+    (`parked`). Progress is told at most every `PROGRESS_SECONDS`, the latest each time, and never queued up.
     """
 
     def __init__(
@@ -324,11 +328,24 @@ class Round:
         self._happenings.put_nowait(_Returned(call, result))
 
     def _progress_of(self, call: Call) -> ProgressCallback:
+        loop = asyncio.get_running_loop()
+        next_at = 0.0
+
         async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+            nonlocal next_at
+            if not math.isfinite(progress):
+                return
             is_first = call.progress is None  # else one that is not yet told gives way to this one
-            call.progress = CallProgressed(call.id, progress, total, message)
+            known = total if total is not None and math.isfinite(total) else None
+            words = shorten(clean(message), PROGRESS_CHARACTERS) if message else message
+            call.progress = CallProgressed(call.id, progress, known, words)
             if is_first:
-                self._happenings.put_nowait(_Progressed(call))
+                now = loop.time()
+                if now >= next_at:
+                    self._happenings.put_nowait(_Progressed(call))
+                else:
+                    loop.call_at(next_at, self._happenings.put_nowait, _Progressed(call))
+                next_at = max(now, next_at) + PROGRESS_SECONDS
 
         return report
 

@@ -298,6 +298,49 @@ async def test_a_flood_of_progress_is_told_in_its_latest_state_not_queued_up():
     assert results(events)["flood"].text == "done"
 
 
+async def test_progress_that_comes_faster_than_a_person_sees_is_told_now_and_then_and_the_latest_in_the_end():
+    told: asyncio.Queue[float] = asyncio.Queue()
+
+    async def quick(arguments, progress):
+        for number in range(1, 301):
+            await progress(number, 300, None)
+            await asyncio.sleep(0)  # the loop could tell each of them
+        while await told.get() < 300:
+            pass
+        return "done"
+
+    def hear(event, decisions):
+        if isinstance(event, CallProgressed):
+            told.put_nowait(event.progress)
+
+    events = await collect(ScriptedModel([call("quick")], ["ok"]), ScriptedToolbox({"quick": quick}), react=hear)
+    reports = [report.progress for report in of(CallProgressed, events)]
+    assert reports[0] == 1
+    assert reports[-1] == 300
+    assert len(reports) < 20
+
+
+async def test_progress_that_is_no_number_is_not_told_and_its_words_are_clean_and_short():
+    heard: asyncio.Queue[None] = asyncio.Queue()
+
+    async def odd(arguments, progress):
+        for number in ("nan", "inf", "-inf"):
+            await progress(float(number), 1, "odd")
+        await progress(1, float("nan"), "a\0b\ud83d " + "x" * 10_000)
+        await heard.get()
+        return "done"
+
+    def hear(event, decisions):
+        if isinstance(event, CallProgressed):
+            heard.put_nowait(None)
+
+    events = await collect(ScriptedModel([call("odd")], ["ok"]), ScriptedToolbox({"odd": odd}), react=hear)
+    (report,) = of(CallProgressed, events)
+    assert (report.progress, report.total) == (1, None)
+    assert report.message.startswith("a\ufffdb\ufffd xxx")
+    assert len(report.message) <= 300
+
+
 async def test_a_person_is_told_that_the_model_thinks_and_that_it_writes_a_call():
     model = ScriptedModel([ArgumentsProgress("clock", 400), call("clock")], ["noon"])
     events = await collect(model, ScriptedToolbox({"clock": "12:00"}))
