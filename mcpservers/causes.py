@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from chatui.errors import ChatUIError
-from chatui.text import duration, shorten
+from chatui.text import clean, duration, shorten
 from mcpservers.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def leaf(error: BaseException) -> BaseException:
 
 def unavailable(target: ConnectionTarget, error: BaseException, attempts: Attempts) -> ServerUnavailableError:
     """What to raise when connecting to `target` failed with `error`."""
-    cause = shorten(_cause(target, error, attempts), 500)
+    cause = shorten(clean(_cause(target, error, attempts)), 500).rstrip(".")
     tail = attempts.stdio.log.tail() if attempts.stdio is not None else ""
     detail = f"“{target.title}” cannot be reached: {cause}."
     if tail:

@@ -23,6 +23,7 @@ from django.utils import timezone
 
 from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
+from chatui.text import clean, clean_json
 from mcpservers.breaker import Breaker, Circuit, Refusal
 from mcpservers.connection import Connection
 from mcpservers.errors import ConnectionLostError
@@ -391,6 +392,6 @@ def record_connect(target: ConnectionTarget, era: dict[str, Any] | None, error: 
     """Store what a connect taught us. One user's failure is not the server's, so it is not written there."""
     row = MCPServer.objects.as_system().filter(pk=target.server_id)
     if era is not None:
-        row.update(era=era, last_error="", last_connected_at=timezone.now())
+        row.update(era=clean_json(era), last_error="", last_connected_at=timezone.now())
     elif target.scope is Scope.APP:
-        row.update(last_error=error[:2000])
+        row.update(last_error=clean(error)[:2000])

@@ -221,3 +221,33 @@ async def test_an_image_that_the_endpoint_refuses_does_not_poison_the_conversati
         assert (failed["outcome"], call_of(failed)["status"]) == ("failed", "ok")
         assert (await after(chat, failed))["outcome"] == "completed"
     assert len(endpoint.requests) == 3
+
+
+async def test_what_a_server_says_of_its_trouble_is_told_clean(
+    owner: User, endpoint: Endpoint, fake: FakeMCPServer
+) -> None:
+    refusal = r'{"jsonrpc":"2.0","id":{id},"error":{"code":-32000,"message":"no \u0000 \ud83d way."}}'
+    for method in ("server/discover", "initialize"):
+        fake.on(method, body(refusal))
+    endpoint.script(text("without it"), text("still here"))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+        assert finished["outcome"] == "completed"
+        told = finished["message"]["parts"][0]["detail"]
+        assert told == "Odd: “Odd” cannot be reached: no \ufffd \ufffd way."
+        assert (await after(chat, finished))["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_server_that_introduces_itself_with_odd_characters_is_used(
+    owner: User, endpoint: Endpoint, fake: FakeMCPServer, era: str
+) -> None:
+    fake.era, fake.instructions = era, "Be \0 \ud83d kind."
+    fake.tools[0] |= {"title": "Ec\0ho", "description": "Say \ud83d it."}
+    endpoint.script(calls(("odd__echo", {"text": "hi"})), text("done"))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+    assert call_of(finished)["status"] == "ok"
+    server = await MCPServer.objects.as_system().aget()
+    assert server.last_error == ""
+    assert server.era["mode"] == era
