@@ -165,6 +165,49 @@ async def test_a_call_of_an_odd_shape_is_a_call_an_error_or_nothing(
     assert states == ([status] if status else [])
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 10**30, "completion_tokens": 10**30, "total_tokens": 10**31},
+        {"prompt_tokens": -5, "completion_tokens": -7, "total_tokens": 0},
+        {"prompt_tokens": "many", "completion_tokens": None},
+        {"prompt_tokens": 1.5, "completion_tokens": 1e300},
+        {"prompt_tokens": True, "completion_tokens": {"a": 1}},
+        [],
+        "none",
+        7,
+    ],
+)
+async def test_usage_that_makes_no_sense_costs_neither_the_answer_nor_its_end(
+    owner: User, endpoint: Endpoint, usage: Any
+) -> None:
+    endpoint.script(text("fine", usage=usage), text("still here"))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+        assert finished["outcome"] == "completed"
+        counted = finished["message"]["usage"]
+        assert all(0 <= counted[name] < 10**15 for name in ("input_tokens", "output_tokens"))
+        assert (await after(chat, finished))["outcome"] == "completed"
+
+
+async def test_an_id_of_a_call_that_cannot_be_stored_is_replaced(owner: User, endpoint: Endpoint) -> None:
+    fragments = [
+        {"index": number, "id": id, "function": {"name": "odd__echo", "arguments": "{}"}}
+        for number, id in enumerate(["a\0b", "\ud83d" * 300, "a\0c"])
+    ]
+    odd = b"data: " + json.dumps(delta(tool_calls=fragments)).encode() + b"\n\n"
+    endpoint.script(chunks(odd, delta(finish="tool_calls")), text("done"), text("more"))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+        assert finished["outcome"] == "completed"
+        assert (await after(chat, finished))["outcome"] == "completed"
+    for request in endpoint.requests[1:]:
+        asked = [call["id"] for message in request.messages for call in message.get("tool_calls", ())]
+        answered = [message["tool_call_id"] for message in request.messages if message["role"] == "tool"]
+        assert asked == answered
+        assert len(set(asked)) == 3
+
+
 # --- What a server answers ----------------------------------------------------------------------------------------
 
 
