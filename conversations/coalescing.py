@@ -79,8 +79,10 @@ class Coalescer:
             self.flush()
             self._kind = kind
         self._gathered.append(text)
-        due = self._flushed_at + self._window()
-        if self._loop.time() >= due:
+        window = self._window()
+        due = self._flushed_at + window
+        # With many turns the pause was made before this was read: held back as well, it would wait twice.
+        if window > self._seconds or self._loop.time() >= due:
             self.flush()
         elif self._timer is None:
             self._timer = self._loop.call_at(due, self.flush)

@@ -67,7 +67,7 @@ async def test_another_frame_and_another_kind_push_out_what_was_gathered(monkeyp
     assert texts(feed, turn) == ["a", "bc"]
 
 
-async def test_with_many_turns_each_ones_deltas_come_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_many_turns_a_turn_pauses_until_its_next_delta_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coalescing, "MOST_FRAMES_PER_SECOND", 100)
     clock, feed, turn = Clock(monkeypatch), MemoryFeed(60), uuid4()
     feed.open(turn, 0)
@@ -75,19 +75,42 @@ async def test_with_many_turns_each_ones_deltas_come_less_often(monkeypatch: pyt
     for other in others:
         feed.open(other, 0)
     out = Coalescer(turn, feed, 0.02)
-    out.text("a")
-    clock.now += 0.05
-    out.text("b")
-    assert texts(feed, turn) == ["a"]
-    clock.now += 0.051
-    out.text("c")
-    assert texts(feed, turn) == ["a", "bc"]
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(round(seconds, 3))
+        clock.now += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for text in "ab":
+        clock.now += 0.03
+        out.text(text)
+        await out.breathe()
+    assert texts(feed, turn) == ["a", "b"]
+    assert slept == [0.1, 0.1]
     for other in others:
         feed.close(other)
-    clock.now += 0.021
+    out.text("c")
+    await out.breathe()
     out.text("d")
-    assert texts(feed, turn) == ["a", "bc", "d"]
+    assert texts(feed, turn) == ["a", "b", "c"]
+    assert slept == [0.1, 0.1]
+    out.flush()
     feed.aclose()
+
+
+async def test_with_many_turns_what_was_read_after_a_pause_does_not_wait_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalescing, "MOST_FRAMES_PER_SECOND", 100)
+    clock, feed, turn = Clock(monkeypatch), MemoryFeed(60), uuid4()
+    feed.open(turn, 0)
+    feed.running = 3
+    out = Coalescer(turn, feed, 0.02)
+    out.text("a")
+    clock.now += 0.03
+    feed.running = 10  # the pause was over, and now would last longer
+    out.text("b")
+    assert texts(feed, turn) == ["a", "b"]
+    assert out._timer is None
 
 
 async def test_a_burst_leaves_the_loop_to_others_now_and_then() -> None:
@@ -108,27 +131,6 @@ async def test_a_burst_leaves_the_loop_to_others_now_and_then() -> None:
     assert others == 5
     beside.cancel()
     out.flush()
-
-
-async def test_with_many_turns_a_turn_pauses_until_its_next_delta_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalescing, "MOST_FRAMES_PER_SECOND", 100)
-    clock, feed, turn = Clock(monkeypatch), MemoryFeed(60), uuid4()
-    for opened in (turn, *(uuid4() for _ in range(9))):
-        feed.open(opened, 0)
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(round(seconds, 3))
-        clock.now += seconds
-
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    out = Coalescer(turn, feed, 0.02)
-    for text in "abc":
-        clock.now += 0.03
-        out.text(text)
-        await out.breathe()
-    assert slept == [0.1, 0.1, 0.1]
-    assert texts(feed, turn) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
