@@ -14,6 +14,9 @@ from conversations import transitions
 from conversations.checkpoints import Checkpoints
 from conversations.transitions import Progress
 
+# What crosses to rows looks after the thread's connection, which only a test with a database may do.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 Written = list[dict[UUID, int]]
 
 
