@@ -8,7 +8,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from agents.limits import NOTHING_SPENT, Spent
-from agents.parts import PreparedCall, TokenUsage, ToolRequest, ToolResult
+from agents.parts import PersonAnswer, PersonNeeded, PreparedCall, TokenUsage, ToolRequest, ToolResult
 
 
 class Outcome(StrEnum):
@@ -66,10 +66,26 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallAsked:
-    """The call needs a person's decision; the consumer has made the question when it asks for the next event."""
+    """The call needs a person; the consumer has made the question when it asks for the next event.
+
+    Without `needed` it is an approval. `live`: the call goes on running and waits for the answer itself.
+    """
 
     call_id: UUID
     call: PreparedCall
+    needed: PersonNeeded | None = None
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswered:
+    """A person has answered what the call `needed`; an approval is told by what happens to the call."""
+
+    call_id: UUID
+    call: PreparedCall | None
+    needed: PersonNeeded
+    answer: PersonAnswer
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +146,7 @@ LoopEvent = (
     | RoundCompleted
     | CallStarted
     | CallAsked
+    | CallAnswered
     | CallProgressed
     | CallFinished
     | Noticed
@@ -139,6 +156,7 @@ LoopEvent = (
 )
 
 __all__ = [
+    "CallAnswered",
     "CallAsked",
     "CallFinished",
     "CallProgressed",

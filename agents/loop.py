@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import cast
 from uuid import UUID, uuid4
 
+from agents.answers import Answer, CallCancelled, Decided, OpenCall, OpenRound
 from agents.context import (
     Answered,
     can_read_on,
@@ -58,7 +59,7 @@ from agents.parts import (
     ToolStatus,
 )
 from agents.providers.chat_model import ChatModel, EndpointError, EndpointRequestError
-from agents.rounds import Answer, CallCancelled, Decided, OpenCall, OpenRound, Round, Tasks, prepare_call
+from agents.rounds import Round, Tasks, prepare_call
 from agents.toolbox import Toolbox
 from chatui.errors import ChatUIError
 from chatui.text import duration

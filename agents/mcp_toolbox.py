@@ -15,6 +15,7 @@ from agents.parts import (
     Artifact,
     Decision,
     JSONObject,
+    PersonNeeded,
     PreparedCall,
     ToolRequest,
     ToolResult,
@@ -22,7 +23,7 @@ from agents.parts import (
     ToolStatus,
     error_result,
 )
-from agents.toolbox import ProgressCallback
+from agents.toolbox import AskCallback, ProgressCallback
 from agents.understanding import understand
 from chatui.errors import ChatUIError
 from chatui.prepared import PreparedQuery
@@ -121,7 +122,9 @@ class MCPToolbox:
         decision = Decision.ALLOW if decided.do is Do.ALLOW else Decision.ASK
         return self._prepared(request, tool, decision, decided.reason, None, arguments)
 
-    async def call(self, call: PreparedCall, progress: ProgressCallback) -> ToolResult:
+    async def call(
+        self, call: PreparedCall, progress: ProgressCallback, ask: AskCallback | None = None
+    ) -> ToolResult | PersonNeeded:
         tool = self._tools.get(call.request.name)
         if tool is None:  # allowed in an earlier part of the turn, and withheld since
             return unknown_tool(call.request.name, list(self._tools))

@@ -10,6 +10,9 @@ from agents.parts import Decision, JSONObject, PreparedCall, ToolResult, ToolSta
 INTERRUPTED = ToolResult(ToolStatus.INTERRUPTED, "interrupted: it may have taken effect")
 CANCELLED = ToolResult(ToolStatus.CANCELLED, "cancelled by the user: it may have taken effect")
 CANCELLED_UNSTARTED = ToolResult(ToolStatus.CANCELLED, "cancelled by the user before it was run")
+SIGN_IN_DECLINED = ToolResult(
+    ToolStatus.DENIED, "not run: the user was asked to sign in at this server for it, and declined"
+)
 EXPIRED = ToolResult(ToolStatus.EXPIRED, "not run: nobody allowed this call in time")
 INTERNAL_ERROR = ToolResult(ToolStatus.ERROR, "internal error: the call could not be completed")
 OUT_OF_TIME = ToolResult(ToolStatus.TIMEOUT, "stopped: the turn's time limit was reached; it may have taken effect")

@@ -20,6 +20,7 @@ from agents.parts import (
     Decision,
     ImageContent,
     JSONObject,
+    PersonNeeded,
     PreparedCall,
     ToolRequest,
     ToolResult,
@@ -27,7 +28,7 @@ from agents.parts import (
     error_result,
 )
 from agents.tool_search import Deferral
-from agents.toolbox import ProgressCallback
+from agents.toolbox import AskCallback, ProgressCallback
 from agents.understanding import understand
 from mcpservers.catalogue import ServerProblem
 from mcpservers.schemas import Quarantined, RepairedSchema, repair
@@ -135,14 +136,19 @@ class TurnToolbox:
             request, decision, reason, arguments=arguments, tool=tool.name, title=tool.title, result=result
         )
 
-    async def call(self, call: PreparedCall, progress: ProgressCallback) -> ToolResult:
+    async def call(
+        self, call: PreparedCall, progress: ProgressCallback, ask: AskCallback | None = None
+    ) -> ToolResult | PersonNeeded:
         tool = self._own.get(call.request.name)
         if tool is not None:
             began = time.monotonic()
-            result = await tool.run(call.arguments or {})
-            return replace(result, duration_ms=round((time.monotonic() - began) * 1000))
+            own = await tool.run(call.arguments or {})
+            return replace(own, duration_ms=round((time.monotonic() - began) * 1000))
         placed = self._placed(call)
-        result = await self._mcp.call(replace(call, arguments=placed.arguments) if placed.encoded else call, progress)
+        placed_call = replace(call, arguments=placed.arguments) if placed.encoded else call
+        result = await self._mcp.call(placed_call, progress, ask)
+        if isinstance(result, PersonNeeded):
+            return result
         result = without_images(result, placed.encoded)
         for tool in self._own.values():
             tool.heard(result)

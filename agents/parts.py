@@ -191,6 +191,34 @@ class Decision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PersonNeeded:
+    """A call that stopped before it took effect: a person does something first, then it is made again.
+
+    `card` is what people are shown, `kept` what the toolbox is given back when the call is made again; nobody sees it.
+    """
+
+    kind: Literal["authorization", "elicitation"]
+    card: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAnswer:
+    """What a person did about a `PersonNeeded`: `content` is what was entered, for an elicitation that was accepted."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: JSONObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a call is made again with: what it needed, and the answer."""
+
+    needed: PersonNeeded
+    answer: PersonAnswer
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedCall:
     """A request after the toolbox looked at it: resolved, its arguments checked, and decided, with the reason.
 
@@ -208,7 +236,11 @@ class PreparedCall:
     tool: str = ""  # as the server calls it
     title: str = ""
     claims: Mapping[str, Any] = field(default_factory=dict)  # the server's hints, shown as claims
+    account: str | None = None  # the name of the linked account that it acts with
+    can_edit: bool = False  # a person who is asked may change the arguments
+    can_remember: bool = False  # … may answer *Always allow*
     result: ToolResult | None = None
+    resumed: Resumed | None = None  # it was made before, and needed a person
 
     @property
     def key(self) -> tuple[str, str]:

@@ -8,11 +8,12 @@ import logging
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from uuid import UUID
 
-from agents.events import CallAsked, CallFinished, CallProgressed, CallStarted, LoopEvent
+from agents.answers import Answer, CallCancelled, Decided, OpenCall
+from agents.events import CallAnswered, CallAsked, CallFinished, CallProgressed, CallStarted, LoopEvent
 from agents.limits import CallKey
 from agents.own_results import (
     CANCELLED,
@@ -22,13 +23,23 @@ from agents.own_results import (
     INTERRUPTED,
     OUT_OF_TIME,
     OUT_OF_TIME_UNSTARTED,
+    SIGN_IN_DECLINED,
     denied,
     denied_by_rule,
     edited,
     unrun,
 )
-from agents.parts import Decision, JSONObject, PreparedCall, ToolRequest, ToolResult
-from agents.toolbox import ProgressCallback, Toolbox
+from agents.parts import (
+    Decision,
+    JSONObject,
+    PersonAnswer,
+    PersonNeeded,
+    PreparedCall,
+    Resumed,
+    ToolRequest,
+    ToolResult,
+)
+from agents.toolbox import AskCallback, ProgressCallback, Toolbox
 from chatui.text import clean, shorten
 
 logger = logging.getLogger(__name__)
@@ -38,65 +49,26 @@ PROGRESS_SECONDS = 0.1  # of one call; a server may tell a thousand times a seco
 PROGRESS_CHARACTERS = 300
 
 
-# --- What comes in ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A person's answer to a question. `arguments`, where set, replace the model's; `note` is for the model."""
-
-    call_id: UUID
-    allowed: bool
-    note: str = ""
-    arguments: JSONObject | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CallCancelled:
-    """A person ends one call; its siblings go on."""
-
-    call_id: UUID
-
-
-Answer = Decided | CallCancelled
-
-
-@dataclass(frozen=True, slots=True)
-class OpenCall:
-    """A stored call of a round that is not over.
-
-    `pending`: allowed by a rule, not yet run · `waiting`: its question is open · `allowed`, `denied`: a person has
-    answered (`note`, edited `arguments`) · `expired`: nobody has · `running`: it ran in a task that is gone ·
-    `finished`: `result` is stored.
-    """
-
-    call_id: UUID
-    request: ToolRequest
-    state: Literal["pending", "waiting", "allowed", "denied", "expired", "running", "finished"]
-    note: str = ""
-    result: ToolResult | None = None
-    arguments: JSONObject | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRound:
-    """A stored round whose calls are not all finished; `failures` are the counts of the rounds before it."""
-
-    text: str = ""
-    reasoning: str = ""
-    trailing_text: str = ""
-    calls: Sequence[OpenCall] = ()
-    number: int = 1
-    failures: dict[CallKey, int] = field(default_factory=dict)
-
-
 # --- What happens while calls run ---------------------------------------------------------------------------------
 
 
 class Call:
     """One call of the round and how far it is."""
 
-    __slots__ = ("allowed", "edited", "id", "prepared", "progress", "request", "result", "state", "task")
+    __slots__ = (
+        "allowed",
+        "answering",
+        "edited",
+        "id",
+        "needed",
+        "prepared",
+        "progress",
+        "request",
+        "result",
+        "resumed",
+        "state",
+        "task",
+    )
 
     def __init__(self, id: UUID, request: ToolRequest, prepared: PreparedCall | None = None) -> None:
         self.id, self.request, self.prepared = id, request, prepared
@@ -106,6 +78,9 @@ class Call:
         self.result: ToolResult | None = None  # set when it is finished
         self.task: asyncio.Task[None] | None = None
         self.progress: CallProgressed | None = None  # the latest that is not yet told
+        self.needed: PersonNeeded | None = None  # what it waits for, unless that is an approval
+        self.answering: asyncio.Future[PersonAnswer] | None = None  # what a running call waits for
+        self.resumed: Resumed | None = None
 
     @property
     def key(self) -> CallKey:
@@ -130,14 +105,21 @@ class _Progressed:
 @dataclass(frozen=True, slots=True)
 class _Returned:
     call: Call
-    result: ToolResult
+    result: ToolResult | PersonNeeded
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    call: Call
+    needed: PersonNeeded
+    answering: asyncio.Future[PersonAnswer]
 
 
 class _TimeIsUp:
     pass
 
 
-_Happening = _Prepared | _Progressed | _Returned | _TimeIsUp | Decided | CallCancelled
+_Happening = _Prepared | _Progressed | _Returned | _Asks | _TimeIsUp | Decided | CallCancelled
 
 
 class Tasks:
@@ -204,12 +186,17 @@ class Round:
                 case "expired":
                     self._finish(call, EXPIRED)
                 case "waiting":
-                    call.state = "waiting"
+                    call.state, call.needed = "waiting", stored.needed
+                    call.allowed, call.edited = stored.approved, stored.arguments
                 case "denied":
                     self._finish(call, denied(stored.note))
                 case "pending" | "allowed":
-                    call.allowed, call.edited = stored.state == "allowed", stored.arguments
-                    self._prepare(call)
+                    call.allowed = stored.approved or stored.state == "allowed"
+                    call.edited = stored.arguments
+                    if stored.resumed is not None:
+                        self._answered(call, stored.resumed.needed, stored.resumed.answer)
+                    else:
+                        self._prepare(call)
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
         forward = self._tasks.start(self._forward(), "tool calls: answers")
@@ -253,8 +240,16 @@ class Round:
 
     def _handle(self, happening: _Happening) -> None:
         match happening:
-            case _Returned(call, result):
+            case _Returned(call, PersonNeeded() as needed):
+                if call.state == "running":
+                    call.state, call.needed = "waiting", needed
+                    self._events.append(CallAsked(call.id, self._known(call), needed))
+            case _Returned(call, ToolResult() as result):
                 self._finish(call, result)
+            case _Asks(call, needed, answering):
+                if call.state == "running" and not answering.done():
+                    call.needed, call.answering = needed, answering
+                    self._events.append(CallAsked(call.id, self._known(call), needed, live=True))
             case _Progressed(call):
                 if call.progress is not None and call.state == "running":
                     self._events.append(call.progress)
@@ -266,7 +261,7 @@ class Round:
                 self._time_is_up()
             case Decided(call_id):
                 call_or_none = self.calls.get(call_id)
-                if call_or_none is not None and call_or_none.state == "waiting":
+                if call_or_none is not None and (call_or_none.state == "waiting" or call_or_none.answering):
                     self._decide(call_or_none, happening)
             case CallCancelled(call_id):
                 call_or_none = self.calls.get(call_id)
@@ -288,11 +283,34 @@ class Round:
             call.state = "ready"
 
     def _decide(self, call: Call, decided: Decided) -> None:
+        if call.needed is not None:
+            answer = decided.answer or PersonAnswer("accept" if decided.allowed else "decline")
+            self._answered(call, call.needed, answer)
+            return
         if not decided.allowed:
             self._finish(call, denied(decided.note))
             return
         call.allowed, call.edited = True, decided.arguments
         self._prepare(call)
+
+    def _answered(self, call: Call, needed: PersonNeeded, answer: PersonAnswer) -> None:
+        """A person did, or declined, what the call needed: it goes on, or is made again."""
+        live, call.needed = call.answering, None
+        self._events.append(CallAnswered(call.id, call.prepared, needed, answer, live=live is not None))
+        if live is not None:
+            call.answering = None
+            if not live.done():
+                live.set_result(answer)
+        elif needed.kind == "authorization" and answer.action != "accept":
+            self._finish(call, SIGN_IN_DECLINED)
+        else:
+            call.resumed = Resumed(needed, answer)
+            self._prepare(call)
+
+    @staticmethod
+    def _known(call: Call) -> PreparedCall:
+        assert call.prepared is not None
+        return call.prepared
 
     def _prepare(self, call: Call) -> None:
         """Have the toolbox look at the call again: what was allowed when it was asked may be denied now."""
@@ -321,11 +339,25 @@ class Round:
     async def _run(self, call: Call) -> None:
         assert call.prepared is not None
         try:
-            result = await self._toolbox.call(call.prepared, self._progress_of(call))
+            result = await self._toolbox.call(
+                replace(call.prepared, resumed=call.resumed), self._progress_of(call), self._ask_of(call)
+            )
         except Exception:  # the boundary: a toolbox's bug costs its own call, never the siblings
             logger.exception("the toolbox raised in a call of %s", call.request.name)
             result = INTERNAL_ERROR
         self._happenings.put_nowait(_Returned(call, result))
+
+    def _ask_of(self, call: Call) -> AskCallback:
+        async def ask(needed: PersonNeeded) -> PersonAnswer:
+            answering: asyncio.Future[PersonAnswer] = asyncio.get_running_loop().create_future()
+            self._happenings.put_nowait(_Asks(call, needed, answering))
+            try:
+                return await answering
+            finally:
+                if call.answering is answering:  # given up: by the server, or because the call was cancelled
+                    call.answering = call.needed = None
+
+        return ask
 
     def _progress_of(self, call: Call) -> ProgressCallback:
         loop = asyncio.get_running_loop()

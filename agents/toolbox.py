@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from agents.parts import PreparedCall, ToolRequest, ToolResult, ToolSpec
+from agents.parts import PersonAnswer, PersonNeeded, PreparedCall, ToolRequest, ToolResult, ToolSpec
 
 ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
+AskCallback = Callable[[PersonNeeded], Awaitable[PersonAnswer]]
 
 
 class Toolbox(Protocol):
@@ -21,10 +22,15 @@ class Toolbox(Protocol):
         """Resolve, check arguments, decide. Never raises for what the model did: that is a `result` of the call."""
         ...
 
-    async def call(self, call: PreparedCall, progress: ProgressCallback) -> ToolResult:
+    async def call(
+        self, call: PreparedCall, progress: ProgressCallback, ask: AskCallback | None = None
+    ) -> ToolResult | PersonNeeded:
         """Run a call that was allowed (by rule or by a person), checking permission once more with fresh rows.
 
-        Never raises for what the server did. Cancelling it cancels the request at the server.
+        A `PersonNeeded` instead of a result parks the call; it is made again, `resumed`, once a person has answered.
+        `ask` keeps the call open while a person is asked, for servers whose question is part of a running request;
+        None where nobody can be asked. Never raises for what the server did. Cancelling it cancels the request at the
+        server.
         """
         ...
 

@@ -264,6 +264,7 @@ TURN = {
     "PER_USER": env.int("TURNS_PER_USER", default=3),
     "FEED_KEEP_SECONDS": env.float("FEED_KEEP_SECONDS", default=60.0),
     "QUESTION_SECONDS": env.float("QUESTION_SECONDS", default=86400.0),
+    "LIVE_QUESTION_SECONDS": env.float("LIVE_QUESTION_SECONDS", default=600.0),
 }
 SOCKET = {
     "MAX_MESSAGE": 4 * 2**20,

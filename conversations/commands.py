@@ -86,6 +86,11 @@ def decide(actor: Actor, frame: wire.CallDecide) -> questions.Answered:
     return questions.decide(actor, frame.call_id, allow=frame.decision == "allow_once", note=frame.note)
 
 
+def elicited(actor: Actor, frame: wire.ElicitationAnswer) -> questions.Answered:
+    """Answer what a server asks."""
+    return questions.elicited(actor, frame.elicitation_id, frame.action, frame.content)
+
+
 def turn_of_call(actor: Actor, call_id: UUID) -> UUID:
     """The turn of a call in one of the actor's conversations. Raises `NotFoundError`."""
     policy.require(actor, policy.Action.CHAT)

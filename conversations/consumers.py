@@ -23,6 +23,7 @@ from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from conversations import beginning, commands, feed, hints, stopping, supervisor, turns, wire
 from conversations.feed import NotHeldError
+from conversations.questions import Answered
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -131,7 +132,9 @@ class ChatConsumer(AsyncWebsocketConsumer):
             case wire.TurnStop(turn_id=turn_id):
                 await self._let_in(stopping.stop(self.door, self.user_id, turn_id))
             case wire.CallDecide():
-                await self._decide(frame)
+                await self._answer(commands.decide, frame)
+            case wire.ElicitationAnswer():
+                await self._answer(commands.elicited, frame)
             case wire.CallCancel(call_id=call_id):
                 owner = await self._at_door(commands.turn_of_call, call_id)
                 if owner is not None:
@@ -142,13 +145,13 @@ class ChatConsumer(AsyncWebsocketConsumer):
         if begun is not None:
             self._follow(begun.turn_id, 0)
 
-    async def _decide(self, frame: wire.CallDecide) -> None:
+    async def _answer(self, answering: Callable[..., Answered], frame: wire.ClientFrame) -> None:
         supervisor.current().require_open()
-        answer = await self._at_door(commands.decide, frame)
+        answer = await self._at_door(answering, frame)
         if answer is None:
             return
         supervisor.current().answered(answer)
-        changed = hints.question_changed(answer.question_id, "approval", "answered", answer.turn_id)
+        changed = hints.question_changed(answer.question_id, answer.kind, "answered", answer.turn_id)
         await hints.tell_user(self.user_id, changed)
 
     # --- Following turns ---

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
+from agents.answers import OpenCall, OpenRound
 from agents.context import IMAGE_TYPES, Answered, fit, input_budget, round_messages, shortened_notice
 from agents.events import Noticed
 from agents.limits import CallKey, FailureCount
@@ -19,7 +20,11 @@ from agents.parts import (
     Artifact,
     Content,
     ImageContent,
+    JSONObject,
     ModelMessage,
+    PersonAnswer,
+    PersonNeeded,
+    Resumed,
     TextContent,
     ToolRequest,
     ToolResult,
@@ -27,7 +32,6 @@ from agents.parts import (
     text_message,
 )
 from agents.providers.chat_model import Capabilities
-from agents.rounds import OpenCall, OpenRound
 from conversations.models import Message, Question, ToolCall
 
 __all__ = ["AttachedFile", "History", "OpenRound", "model_messages"]
@@ -312,18 +316,35 @@ def _asked(call: ToolCall, request: ToolRequest) -> OpenCall:
     if not questions:
         return OpenCall(call.pk, request, "pending" if call.status == ToolCall.Status.PENDING else "waiting")
     question = questions[-1]
+    approved, arguments = _approval(questions)
+    known: dict[str, Any] = {"approved": approved, "arguments": arguments}
     match question.state:
         case Question.State.OPEN:
-            return OpenCall(call.pk, request, "waiting")
+            return OpenCall(call.pk, request, "waiting", needed=_needed(question), **known)
         case Question.State.ANSWERED:
             answer = question.answer or {}
-            allowed = str(answer.get("decision", "")).startswith("allow")
-            arguments = answer.get("arguments")
-            return OpenCall(
-                call.pk,
-                request,
-                "allowed" if allowed else "denied",
-                note=str(answer.get("note") or ""),
-                arguments=arguments if isinstance(arguments, dict) else None,
-            )
+            if (needed := _needed(question)) is not None:
+                given = PersonAnswer(answer.get("action") or "cancel", answer.get("content") or {})
+                return OpenCall(call.pk, request, "pending", resumed=Resumed(needed, given), **known)
+            state: Literal["allowed", "denied"] = "allowed" if approved else "denied"
+            return OpenCall(call.pk, request, state, note=str(answer.get("note") or ""), **known)
     return OpenCall(call.pk, request, "expired")
+
+
+def _approval(questions: Sequence[Question]) -> tuple[bool, JSONObject | None]:
+    """Whether a person allowed the call, and the arguments that were put in place of the model's."""
+    approvals = [question for question in questions if _needed(question) is None]
+    answer = approvals[-1].answer if approvals and approvals[-1].state == Question.State.ANSWERED else None
+    if answer is None or not str(answer.get("decision", "")).startswith("allow"):
+        return False, None
+    arguments = answer.get("arguments")
+    return True, arguments if isinstance(arguments, dict) else None
+
+
+def _needed(question: Question) -> PersonNeeded | None:
+    match question.kind:
+        case Question.Kind.AUTHORIZATION:
+            return PersonNeeded("authorization", question.details, question.kept or {})
+        case Question.Kind.ELICITATION:
+            return PersonNeeded("elicitation", question.details, question.kept or {})
+    return None

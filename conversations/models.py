@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from accounts.models import User
 from accounts.tenancy import TenantModel, TenantQuerySet
 from agents.models import Agent
+from chatui.fields import EncryptedJSONField
 from mcpservers.models import MCPServer
 
 if TYPE_CHECKING:
@@ -239,7 +240,8 @@ class Question(TenantModel):
     call = models.ForeignKey(ToolCall, on_delete=models.CASCADE, null=True, related_name="questions")
     kind = models.CharField(max_length=16, choices=Kind.choices)
     asked_of = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
-    details = models.JSONField(default=dict)  # what the card shows: reason, claims, account, can_edit
+    details = models.JSONField(default=dict)  # what the card shows: reason, claims, account, can_edit; or server, url…
+    kept = EncryptedJSONField(null=True, blank=True)  # what the call is made again with; nobody is shown it
     state = models.CharField(max_length=12, choices=State.choices, default=State.OPEN)
     answer = models.JSONField(null=True, blank=True)  # {decision, note, …}
     answered_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts import policy
 from accounts.actors import Actor
+from agents.answers import Decided
+from agents.parts import PersonAnswer
 from chatui.errors import ChatUIError, NotFoundError
 from chatui.rows import writing
 from chatui.text import clean
@@ -33,45 +38,85 @@ class NotSupportedError(ChatUIError):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`resumed`: the turn was parked and is now this caller's to start; else its running task is to be told."""
+    """`resumed`: the turn was parked and is now this caller's to start; else its running task is to be told so."""
 
     turn_id: UUID
     call_id: UUID
     question_id: UUID
-    allowed: bool
-    note: str
+    kind: str
+    decided: Decided
     resumed: bool
 
 
 def decide(actor: Actor, call_id: UUID, *, allow: bool, note: str = "") -> Answered:
-    """Answer the approval of a call. Raises `NotFoundError`, `PermissionDeniedError`, `AlreadyAnsweredError`."""
+    """Answer the approval of a call, or decline the sign-in that it asks for.
+
+    Raises `NotFoundError`, `PermissionDeniedError`, `AlreadyAnsweredError`, `NotSupportedError`.
+    """
     policy.require(actor, policy.Action.ANSWER)
     with writing():
+        kinds = (Question.Kind.APPROVAL, Question.Kind.AUTHORIZATION)
         question = (
-            Question.objects.visible_to(actor)
-            .select_related("turn")
-            .filter(call=call_id, kind=Question.Kind.APPROVAL)
-            .order_by("-created_at")
-            .first()
+            Question.objects.visible_to(actor).filter(call=call_id, kind__in=kinds).order_by("-created_at").first()
         )
         if question is None:
             raise NotFoundError(public_message="There is no such question.")
-        # The turn's row first: parking takes the same lock, so an answer is never lost between the two.
-        turn = Turn.objects.select_for_update().get(pk=question.turn_id)
-        answer = {"decision": "allow_once" if allow else "deny", "note": clean(note)}
-        now = timezone.now()
-        updated = (
-            Question.objects.as_system()
-            .filter(pk=question.pk, state=Question.State.OPEN, expires_at__gt=now)
-            .update(state=Question.State.ANSWERED, answer=answer, answered_by_id=actor.user_id, answered_at=now)
+        if question.kind == Question.Kind.AUTHORIZATION:
+            if allow:
+                raise NotSupportedError(public_message="Sign in at the server to let this call go on.")
+            return answer(actor, question, {"action": "decline"})
+        return answer(actor, question, {"decision": "allow_once" if allow else "deny", "note": clean(note)})
+
+
+def elicited(actor: Actor, question_id: UUID, action: str, content: Mapping[str, Any] | None = None) -> Answered:
+    """Answer what a server asks: `content` goes with `accept` alone. Raises as `decide`."""
+    policy.require(actor, policy.Action.ANSWER)
+    with writing():
+        question = Question.objects.visible_to(actor).filter(pk=question_id, kind=Question.Kind.ELICITATION).first()
+        if question is None:
+            raise NotFoundError(public_message="There is no such question.")
+        given = {"action": action, "content": dict(content or {}) if action == "accept" else {}}
+        return answer(actor, question, given)
+
+
+def signed_in(actor: Actor, server_id: UUID, account: str) -> list[Answered]:
+    """Answer every open question of this actor that waits for an account at the server."""
+    with writing():
+        waiting = Question.objects.visible_to(actor).filter(
+            kind=Question.Kind.AUTHORIZATION,
+            state=Question.State.OPEN,
+            expires_at__gt=timezone.now(),
+            call__server=server_id,
         )
-        if not updated:
-            raise AlreadyAnsweredError
-        ToolCall.objects.filter(pk=call_id, status=ToolCall.Status.WAITING).update(
-            status=ToolCall.Status.PENDING, decided_by_id=actor.user_id
-        )
-        resumed = transitions.resume(turn.pk)
-    return Answered(turn.pk, call_id, question.pk, allow, answer["note"], resumed)
+        given = {"action": "accept", "content": {"account": account}}
+        return [answer(actor, question, given) for question in waiting]
+
+
+def answer(actor: Actor, question: Question, given: Mapping[str, Any]) -> Answered:
+    """Store the answer to one question, which the actor may give, once. Inside `writing()`."""
+    # The turn's row first: parking takes the same lock, so an answer is never lost between the two.
+    turn = Turn.objects.select_for_update().get(pk=question.turn_id)
+    now = timezone.now()
+    updated = (
+        Question.objects.as_system()
+        .filter(pk=question.pk, state=Question.State.OPEN, expires_at__gt=now)
+        .update(state=Question.State.ANSWERED, answer=dict(given), answered_by_id=actor.user_id, answered_at=now)
+    )
+    if not updated or question.call_id is None:
+        raise AlreadyAnsweredError
+    fields: dict[str, Any] = {"status": ToolCall.Status.PENDING}
+    if question.kind == Question.Kind.APPROVAL:
+        fields["decided_by_id"] = actor.user_id
+    ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(**fields)
+    decided = _decided(question.call_id, question.kind, given)
+    return Answered(turn.pk, question.call_id, question.pk, question.kind, decided, transitions.resume(turn.pk))
+
+
+def _decided(call_id: UUID, kind: str, given: Mapping[str, Any]) -> Decided:
+    if kind == Question.Kind.APPROVAL:
+        return Decided(call_id, given["decision"] != "deny", given.get("note", ""), given.get("arguments"))
+    action = given["action"]
+    return Decided(call_id, action == "accept", answer=PersonAnswer(action, given.get("content") or {}))
 
 
 def expire() -> list[UUID]:
@@ -97,13 +142,11 @@ def expire() -> list[UUID]:
     return resumed
 
 
-def unseen_answers(turn_id: UUID) -> list[tuple[UUID, bool, str]]:
-    """Answered approvals of a running turn whose call has not run, as (call, allowed, note): for a heartbeat."""
-    rows = Question.objects.as_system().filter(
-        turn=turn_id, state=Question.State.ANSWERED, call__status=ToolCall.Status.PENDING
+def unseen_answers(turn_id: UUID) -> list[Decided]:
+    """Answers to a running turn whose call has not gone on: for a heartbeat, where another process took them."""
+    waits = Q(call__status=ToolCall.Status.PENDING) | Q(
+        call__status=ToolCall.Status.RUNNING, kind=Question.Kind.ELICITATION
     )
-    return [
-        (question.call_id, question.answer["decision"] != "deny", question.answer.get("note", ""))
-        for question in rows
-        if question.call_id and question.answer
-    ]
+    rows = Question.objects.as_system().filter(waits, turn=turn_id, state=Question.State.ANSWERED)
+    newest = {question.call_id: question for question in rows.order_by("created_at")}
+    return [_decided(call_id, row.kind, row.answer) for call_id, row in newest.items() if call_id and row.answer]

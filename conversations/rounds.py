@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from agents.parts import Decision, PreparedCall, ToolResult
+from agents.parts import Decision, PersonNeeded, PreparedCall, ToolResult
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from chatui.text import clean, clean_json
@@ -27,6 +27,7 @@ class StoredQuestion:
 
     id: UUID
     expires_at: str
+    kind: str = "approval"
 
 
 def store_round(
@@ -72,7 +73,7 @@ def store_round(
         )
         rows.append(row)
         if status is ToolCall.Status.WAITING:
-            questions.append(_question(turn, row, call))
+            questions.append(_question(turn, row, call, None))
     with writing():
         ToolCall.objects.bulk_create(rows)
         Question.objects.as_system().bulk_create(questions)
@@ -93,29 +94,48 @@ def store_round(
     }
 
 
-def _question(turn: Turn, row: ToolCall, call: PreparedCall) -> Question:
+def _question(
+    turn: Turn, row: ToolCall, call: PreparedCall, needed: PersonNeeded | None, seconds: float | None = None
+) -> Question:
+    kept: Any = None if needed is None else dict(needed.kept)
+    details = {
+        "reason": call.reason,
+        "claims": dict(call.claims),
+        "account": call.account,
+        "can_edit": call.can_edit,
+        "can_remember": call.can_remember,
+    }
     return Question(
         organization_id=turn.conversation.organization_id,
         turn=turn,
         call=row,
-        kind=Question.Kind.APPROVAL,
+        kind=Question.Kind.APPROVAL if needed is None else Question.Kind(needed.kind),
         asked_of_id=turn.conversation.owner_id,
-        details={"reason": call.reason, "claims": dict(call.claims), "account": None, "can_edit": False},
-        expires_at=timezone.now() + timedelta(seconds=settings.TURN["QUESTION_SECONDS"]),
+        details=details if needed is None else clean_json(dict(needed.card)),
+        kept=kept,
+        expires_at=timezone.now() + timedelta(seconds=seconds or settings.TURN["QUESTION_SECONDS"]),
     )
 
 
-def ask(turn: Turn, call_id: UUID, call: PreparedCall) -> StoredQuestion:
-    """The open question of a stored call, made now if it has none (a pending call that must be asked after all)."""
+def ask(
+    turn: Turn, call_id: UUID, call: PreparedCall, needed: PersonNeeded | None = None, *, live: bool = False
+) -> StoredQuestion:
+    """The open question of a stored call, made now if it has none (a pending call that must be asked after all).
+
+    `live`: the call goes on running while it is asked, and asks for `LIVE_QUESTION_SECONDS` at most.
+    """
+    kind = Question.Kind.APPROVAL if needed is None else Question.Kind(needed.kind)
     with writing():
         row = ToolCall.objects.select_for_update().get(pk=call_id)
-        question = row.questions.filter(state=Question.State.OPEN).first()
+        question = row.questions.filter(state=Question.State.OPEN, kind=kind).first()
         if question is None:
-            question = _question(turn, row, call)
+            seconds = settings.TURN["LIVE_QUESTION_SECONDS"] if live else None
+            question = _question(turn, row, call, needed, seconds)
             question.save()
-        row.status = ToolCall.Status.WAITING
-        row.save(update_fields=["status"])
-    return StoredQuestion(question.pk, question.expires_at.isoformat())
+        if not live:
+            row.status = ToolCall.Status.WAITING
+            row.save(update_fields=["status"])
+    return StoredQuestion(question.pk, question.expires_at.isoformat(), question.kind)
 
 
 def start_call(call_id: UUID, arguments: dict[str, Any] | None) -> None:

@@ -15,11 +15,11 @@ from django.conf import settings
 from agents import events
 from agents.loop import CallCancelled, Decided, Spent, run_loop
 from agents.own_tools import TurnToolbox
-from agents.parts import PreparedCall, TokenUsage
+from agents.parts import PersonNeeded, PreparedCall, TokenUsage
 from agents.providers.openai_chat import OpenAIChatModel
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from conversations import hints, plans, rounds, spending, transitions, wire
+from conversations import cards, hints, plans, rounds, spending, transitions, wire
 from conversations.briefing import briefing, limits
 from conversations.checkpoints import Checkpoints
 from conversations.coalescing import Coalescer
@@ -153,10 +153,11 @@ class TurnTask:
         self._spent_before, self._began = turn.running_seconds, self._loop.time()
         self._round = turn.rounds + 1
         self._asked = {
-            call.pk: rounds.StoredQuestion(question.pk, question.expires_at.isoformat())
+            call.pk: rounds.StoredQuestion(question.pk, question.expires_at.isoformat(), question.kind)
             for call in plan.calls.get(turn.message_id, ())
             for question in call.questions.all()
             if question.state == Question.State.OPEN
+            or (question.state == Question.State.ANSWERED and question.kind != Question.Kind.APPROVAL)
         }
         model = OpenAIChatModel(plan.model)
         toolbox = await self._open_toolbox(plan)
@@ -223,8 +224,10 @@ class TurnTask:
                 self._unstarted.pop(call_id, None)
                 self._out.publish(_call_started(call_id, call))
                 self._out.publish(wire.Status(code="calling", label=f"Using {call.title or call.tool}"))
-            case events.CallAsked(call_id=call_id, call=call):
-                await self._ask(call_id, call)
+            case events.CallAsked(call_id=call_id, call=call, needed=needed, live=live):
+                await self._ask(call_id, call, needed, live)
+            case events.CallAnswered():
+                self._tell_answer(event)
             case events.CallProgressed(call_id=call_id, progress=progress, total=total, message=message):
                 self._out.publish(wire.CallProgress(call_id=call_id, progress=progress, total=total, message=message))
             case events.CallFinished(call_id=call_id, result=result):
@@ -261,30 +264,24 @@ class TurnTask:
         self._asked.update(stored)
         self._round = event.round + 1
 
-    async def _ask(self, call_id: UUID, call: PreparedCall) -> None:
+    async def _ask(self, call_id: UUID, call: PreparedCall, needed: PersonNeeded | None, live: bool) -> None:
         assert self._plan is not None
         self._unstarted.pop(call_id, None)
         question = self._asked.get(call_id)
-        if question is None:
-            question = self._asked[call_id] = await in_rows(rounds.ask, self._plan.turn, call_id, call)
-        self._out.publish(
-            wire.CallApproval(
-                call_id=call_id,
-                question_id=question.id,
-                server=call.server,
-                server_title=call.server_title,
-                tool=call.tool,
-                title=call.title,
-                account=None,
-                arguments=wire.bounded(call.arguments, call_id),
-                claims=dict(call.claims),
-                reason=call.reason,
-                expires_at=question.expires_at,
-                can_edit=False,
-            )
-        )
-        changed = hints.question_changed(question.id, Question.Kind.APPROVAL, Question.State.OPEN, self.turn_id)
+        if question is None or question.kind != (needed.kind if needed else Question.Kind.APPROVAL):
+            asking = in_rows(rounds.ask, self._plan.turn, call_id, call, needed, live=live)
+            question = self._asked[call_id] = await asking
+        self._out.publish(cards.frame_of(call_id, call, question, needed))
+        if live:  # the call itself waits, and the turn goes on: people are told that it is their turn all the same
+            self._out.publish(wire.TurnWaiting(reason=question.kind, ids=[call_id]))
+        changed = hints.question_changed(question.id, question.kind, Question.State.OPEN, self.turn_id)
         await hints.tell_user(self._plan.turn.conversation.owner_id, changed)
+
+    def _tell_answer(self, event: events.CallAnswered) -> None:
+        question = self._asked.pop(event.call_id, None)
+        self._out.publish(cards.answer_frame(event, question))
+        if event.live:
+            self._out.publish(wire.TurnResumed())
 
     async def _finish_call(self, call_id: UUID, result: Any) -> None:
         assert self._plan is not None
@@ -328,7 +325,9 @@ class TurnTask:
 
     async def _announce_waiting(self, calls: Sequence[UUID]) -> None:
         assert self._plan is not None
-        self._feed.publish(self.turn_id, wire.TurnWaiting(reason="approval", ids=list(calls)))
+        kinds = [self._asked[call_id].kind for call_id in calls if call_id in self._asked]
+        reason = kinds[0] if kinds else Question.Kind.APPROVAL
+        self._feed.publish(self.turn_id, wire.TurnWaiting(reason=reason, ids=list(calls)))
         self._feed.rest(self.turn_id)
         conversation = self._plan.turn.conversation
         await hints.tell_user(

@@ -77,7 +77,7 @@ class Supervisor:
         if answer.resumed:
             self.start(answer.turn_id)
         else:
-            self._tell(answer.turn_id, Decided(answer.call_id, answer.allowed, answer.note))
+            self._tell(answer.turn_id, answer.decided)
 
     def cancel_call(self, turn_id: UUID, call_id: UUID) -> bool:
         """Cancel one running call of a turn of this process; its siblings go on."""
@@ -136,8 +136,8 @@ class Supervisor:
         for turn_id in ids:
             running = self._running.get(turn_id)
             if running is not None and running.turn.asking:
-                for call_id, allowed, note in await in_rows(questions.unseen_answers, turn_id):
-                    self._tell(turn_id, Decided(call_id, allowed, note))
+                for decided in await in_rows(questions.unseen_answers, turn_id):
+                    self._tell(turn_id, decided)
 
     async def reap(self, *, everything: bool = False) -> None:
         """End the turns of dead processes as interrupted, and tell their owners."""

@@ -95,6 +95,13 @@ class CallDecide(ClientFrame):
     note: str = Field(default="", max_length=4000)
 
 
+class ElicitationAnswer(ClientFrame):
+    type: Literal["elicitation.answer"]
+    elicitation_id: UUID
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
 class CallCancel(ClientFrame):
     type: Literal["call.cancel"]
     call_id: UUID
@@ -105,13 +112,31 @@ class Ping(ClientFrame):
 
 
 AnyClientFrame = Annotated[
-    TurnStart | TurnRegenerate | TurnContinue | TurnStop | TurnFollow | CallDecide | CallCancel | Ping,
+    TurnStart
+    | TurnRegenerate
+    | TurnContinue
+    | TurnStop
+    | TurnFollow
+    | CallDecide
+    | ElicitationAnswer
+    | CallCancel
+    | Ping,
     Field(discriminator="type"),
 ]
 _adapter: TypeAdapter[Any] = TypeAdapter(AnyClientFrame)
 CLIENT_TYPES = frozenset(
     frame.model_fields["type"].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal has __args__
-    for frame in (TurnStart, TurnRegenerate, TurnContinue, TurnStop, TurnFollow, CallDecide, CallCancel, Ping)
+    for frame in (
+        TurnStart,
+        TurnRegenerate,
+        TurnContinue,
+        TurnStop,
+        TurnFollow,
+        CallDecide,
+        ElicitationAnswer,
+        CallCancel,
+        Ping,
+    )
 )
 
 
@@ -223,6 +248,55 @@ class CallApproval(TurnFrame):
     reason: str
     expires_at: str
     can_edit: bool
+    can_remember: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationRequired(TurnFrame):
+    """Somebody has to sign in at a server. Without `call_id` the turn goes on without the server's tools."""
+
+    type: ClassVar[str] = "authorization.required"
+    call_id: UUID | None
+    question_id: UUID | None
+    server: str
+    title: str
+    url: str
+    scopes: Any
+    account: str | None
+    host: str
+    expires_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationCompleted(TurnFrame):
+    """`account` is null where the person declined."""
+
+    type: ClassVar[str] = "authorization.completed"
+    call_id: UUID | None
+    server: str
+    account: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElicitationRequested(TurnFrame):
+    type: ClassVar[str] = "elicitation.requested"
+    elicitation_id: UUID
+    call_id: UUID
+    server: str
+    title: str
+    mode: str
+    message: str
+    schema: Any
+    url: str | None
+    expires_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElicitationResolved(TurnFrame):
+    type: ClassVar[str] = "elicitation.resolved"
+    elicitation_id: UUID
+    call_id: UUID
+    action: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

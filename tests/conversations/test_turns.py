@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounts.actors import Actor
 from accounts.models import Membership, Role, User
+from agents.answers import Decided
 from agents.models import Agent, AgentGrant
 from agents.parts import Artifact, ToolResult, ToolStatus
 from chatui.errors import InvalidRequestError, NotFoundError, PermissionDeniedError, TooLargeError
@@ -324,7 +325,7 @@ def test_an_answer_that_comes_before_the_turn_parks_keeps_it_from_parking(owner:
     call, _ = asked(begun)
     assert not questions.decide(owner, call.pk, allow=False, note="no").resumed
     assert transitions.park(begun.turn_id, "here", progress()) is None
-    assert questions.unseen_answers(begun.turn_id) == [(call.pk, False, "no")]
+    assert questions.unseen_answers(begun.turn_id) == [Decided(call.pk, False, "no")]
 
 
 def test_a_question_that_expires_before_the_turn_parks_keeps_it_from_waiting_for_ever(owner: Actor) -> None:

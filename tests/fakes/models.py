@@ -16,8 +16,10 @@ from agents.parts import (
     Finish,
     ModelEvent,
     ModelMessage,
+    PersonNeeded,
     PreparedCall,
     ReasoningChunk,
+    Resumed,
     TextChunk,
     TokenUsage,
     ToolRequest,
@@ -26,7 +28,7 @@ from agents.parts import (
     ToolStatus,
 )
 from agents.providers.chat_model import Capabilities
-from agents.toolbox import ProgressCallback
+from agents.toolbox import AskCallback, ProgressCallback
 
 Step = str | ReasoningChunk | ArgumentsProgress | ToolRequest | Finish | Completion | asyncio.Event | Exception
 Answer = Sequence[Step]
@@ -163,11 +165,21 @@ def _loaded(text: str) -> Any:
 
 # --- Tools --------------------------------------------------------------------------------------------------------
 
+
+@dataclass(frozen=True)
+class Asking:
+    """A tool that asks a person while it runs."""
+
+    needed: PersonNeeded
+
+
 Behaviour = (
     str
     | ToolResult
     | Exception
     | asyncio.Event
+    | PersonNeeded
+    | Asking
     | Callable[[dict[str, Any], ProgressCallback], Awaitable[ToolResult | str]]
 )
 
@@ -175,7 +187,8 @@ Behaviour = (
 @dataclass
 class ScriptedToolbox:
     """Tools by name. A behaviour is a text (the result), a result, an exception to raise, an event to wait for (then
-    `done`), or an async function of arguments and progress. `decisions` are by name, `allow` where absent.
+    `done`), an async function of arguments and progress, what a person is needed for (made again, it tells the
+    answer), or that asked while it runs. `decisions` are by name, `allow` where absent.
 
     `called` lists what ran, in the order in which it began; `started[name]` is set when a call of it begins;
     `cancelled` lists the calls that were cancelled; `running` how many run now, `most_running` ever did.
@@ -187,6 +200,7 @@ class ScriptedToolbox:
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     prepared: list[ToolRequest] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    resumed: list[Resumed | None] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
 
@@ -208,22 +222,36 @@ class ScriptedToolbox:
         decision = self.decisions.get(request.name, Decision.ALLOW)
         return PreparedCall(request, decision, f"rule: {decision}", arguments, server="scripted", tool=request.name)
 
-    async def call(self, call: PreparedCall, progress: ProgressCallback) -> ToolResult:
+    async def call(
+        self, call: PreparedCall, progress: ProgressCallback, ask: AskCallback | None = None
+    ) -> ToolResult | PersonNeeded:
         arguments = call.arguments or {}
         self.called.append((call.tool, arguments))
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         self.started[call.tool].set()
         try:
-            return await self._behave(self.tools[call.tool], arguments, progress)
+            self.resumed.append(call.resumed)
+            return await self._behave(self.tools[call.tool], arguments, progress, ask)
         except asyncio.CancelledError:
             self.cancelled.append(call.tool)
             raise
         finally:
             self.running -= 1
 
-    async def _behave(self, behaviour: Behaviour, arguments: dict[str, Any], progress: ProgressCallback) -> ToolResult:
+    async def _behave(
+        self, behaviour: Behaviour, arguments: dict[str, Any], progress: ProgressCallback, ask: AskCallback | None
+    ) -> ToolResult | PersonNeeded:
         match behaviour:
+            case PersonNeeded():
+                resumed = self.resumed[-1]
+                if resumed is None:
+                    return behaviour
+                return ToolResult(ToolStatus.OK, f"{resumed.answer.action} {json.dumps(resumed.answer.content)}")
+            case Asking():
+                assert ask is not None
+                answer = await ask(behaviour.needed)
+                return ToolResult(ToolStatus.OK, f"{answer.action} {json.dumps(answer.content)}")
             case str():
                 return ToolResult(ToolStatus.OK, behaviour)
             case ToolResult():

@@ -1,0 +1,25 @@
+"""Rows of people and organizations, of their keys, and of what was done."""
+
+from accounts.models.people import (
+    ApiKey,
+    Group,
+    Membership,
+    Organization,
+    Role,
+    SigninLink,
+    User,
+    digest,
+    slug_validator,
+)
+
+__all__ = [
+    "ApiKey",
+    "Group",
+    "Membership",
+    "Organization",
+    "Role",
+    "SigninLink",
+    "User",
+    "digest",
+    "slug_validator",
+]

@@ -1,0 +1,71 @@
+"""What people are shown when a call needs them: the frame of each kind of question, and of its answer."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from agents.events import CallAnswered
+from agents.parts import PersonNeeded, PreparedCall
+from conversations import wire
+from conversations.rounds import StoredQuestion
+
+
+def frame_of(
+    call_id: UUID, call: PreparedCall, question: StoredQuestion, needed: PersonNeeded | None
+) -> wire.TurnFrame:
+    """The card of a question. `needed` is None for an approval."""
+    if needed is None:
+        return wire.CallApproval(
+            call_id=call_id,
+            question_id=question.id,
+            server=call.server,
+            server_title=call.server_title,
+            tool=call.tool,
+            title=call.title,
+            account=call.account,
+            arguments=wire.bounded(call.arguments, call_id),
+            claims=dict(call.claims),
+            reason=call.reason,
+            expires_at=question.expires_at,
+            can_edit=call.can_edit,
+            can_remember=call.can_remember,
+        )
+    card = needed.card
+    if needed.kind == "authorization":
+        return wire.AuthorizationRequired(
+            call_id=call_id,
+            question_id=question.id,
+            server=card.get("server", ""),
+            title=card.get("title", ""),
+            url=card.get("url", ""),
+            scopes=card.get("scopes", []),
+            account=card.get("account"),
+            host=card.get("host", ""),
+            expires_at=question.expires_at,
+        )
+    return wire.ElicitationRequested(
+        elicitation_id=question.id,
+        call_id=call_id,
+        server=card.get("server", ""),
+        title=card.get("title", ""),
+        mode=card.get("mode", "form"),
+        message=card.get("message", ""),
+        schema=wire.bounded(card.get("schema"), call_id),
+        url=card.get("url"),
+        expires_at=question.expires_at,
+    )
+
+
+def answer_frame(event: CallAnswered, question: StoredQuestion | None) -> wire.TurnFrame:
+    """What everybody who follows the turn is told of the answer."""
+    card = event.needed.card
+    if event.needed.kind == "authorization":
+        account = event.answer.content.get("account") if event.answer.action == "accept" else None
+        return wire.AuthorizationCompleted(
+            call_id=event.call_id, server=card.get("server", ""), account=str(account) if account else None
+        )
+    return wire.ElicitationResolved(
+        elicitation_id=question.id if question is not None else event.call_id,
+        call_id=event.call_id,
+        action=event.answer.action,
+    )

@@ -1,0 +1,23 @@
+"""Rows of MCP servers, of what people link to them, and of what admins accepted of them."""
+
+from mcpservers.models.servers import (
+    AbstractGrant,
+    CatalogueEntry,
+    MCPServer,
+    ServerGrant,
+    Transport,
+    UserVariables,
+    one_grantee,
+    server_slug_validator,
+)
+
+__all__ = [
+    "AbstractGrant",
+    "CatalogueEntry",
+    "MCPServer",
+    "ServerGrant",
+    "Transport",
+    "UserVariables",
+    "one_grantee",
+    "server_slug_validator",
+]

@@ -1,0 +1,108 @@
+"""Calls that need a person before they can go on: parked or kept open, answered, declined, taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from uuid import UUID, uuid4
+
+from agents.events import CallAnswered, CallAsked, CallFinished, CallStarted, LoopEnded, LoopEvent, Outcome
+from agents.loop import Decided, OpenCall, OpenRound, run_loop
+from agents.parts import PersonAnswer, PersonNeeded, Resumed, ToolRequest, ToolStatus
+from tests.agents.loops import HI
+from tests.fakes.models import Asking, ScriptedModel, ScriptedToolbox
+
+SIGN_IN = PersonNeeded("authorization", {"server": "notes"})
+FORM = PersonNeeded("elicitation", {"message": "Which one?"}, {"state": "s"})
+
+
+async def events_of(
+    toolbox: ScriptedToolbox, open_round: OpenRound | None = None, answers: dict[str, Decided] | None = None
+) -> list[LoopEvent]:
+    """Every event; `answers` are given as soon as the call's question is asked."""
+    queue: asyncio.Queue = asyncio.Queue()
+    model = (
+        ScriptedModel([ToolRequest("c1", "tool", "{}")], ["done"]) if open_round is None else ScriptedModel(["done"])
+    )
+    events = []
+    async with aclosing(run_loop(model, toolbox, HI, open_round=open_round, decisions=queue)) as loop:
+        async for event in loop:
+            events.append(event)
+            if isinstance(event, CallAsked) and answers:
+                answer = answers.pop(event.needed.kind if event.needed else "approval")
+                queue.put_nowait(Decided(event.call_id, answer.allowed, answer.note, answer=answer.answer))
+    return events
+
+
+def only(events: list[LoopEvent], kind: type) -> list:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def call_id() -> UUID:
+    return uuid4()
+
+
+async def test_a_call_that_needs_a_person_parks_the_turn() -> None:
+    events = await events_of(ScriptedToolbox({"tool": SIGN_IN}))
+    asked = only(events, CallAsked)
+    assert [(event.needed, event.live) for event in asked] == [(SIGN_IN, False)]
+    assert events[-1].outcome is Outcome.PARKED
+    assert not only(events, CallFinished)
+
+
+async def test_an_answer_in_the_same_task_makes_the_call_once_more() -> None:
+    toolbox = ScriptedToolbox({"tool": SIGN_IN})
+    events = await events_of(toolbox, answers={"authorization": Decided(call_id(), True)})
+    assert [event.answer.action for event in only(events, CallAnswered)] == ["accept"]
+    assert toolbox.resumed == [None, Resumed(SIGN_IN, PersonAnswer("accept"))]
+    assert len(only(events, CallStarted)) == 2
+    assert only(events, CallFinished)[0].result.status is ToolStatus.OK
+    assert events[-1].outcome is Outcome.COMPLETED
+
+
+async def test_a_declined_sign_in_tells_the_model_and_calls_nothing() -> None:
+    toolbox = ScriptedToolbox({"tool": SIGN_IN})
+    events = await events_of(toolbox, answers={"authorization": Decided(call_id(), False)})
+    assert len(toolbox.called) == 1
+    assert only(events, CallFinished)[0].result.status is ToolStatus.DENIED
+    assert "declined" in only(events, CallFinished)[0].result.text
+    assert events[-1].outcome is Outcome.COMPLETED
+
+
+async def test_a_declined_question_of_a_server_is_carried_to_it() -> None:
+    toolbox = ScriptedToolbox({"tool": FORM})
+    answer = Decided(call_id(), False, answer=PersonAnswer("decline"))
+    await events_of(toolbox, answers={"elicitation": answer})
+    assert toolbox.resumed[-1] == Resumed(FORM, PersonAnswer("decline"))
+
+
+async def test_a_call_may_wait_for_its_answer_while_it_runs() -> None:
+    toolbox = ScriptedToolbox({"tool": Asking(FORM)})
+    answer = Decided(call_id(), True, answer=PersonAnswer("accept", {"name": "blue"}))
+    events = await events_of(toolbox, answers={"elicitation": answer})
+    assert [event.live for event in only(events, CallAsked)] == [True]
+    assert [event.live for event in only(events, CallAnswered)] == [True]
+    assert len(toolbox.called) == 1
+    assert only(events, CallFinished)[0].result.text == 'accept {"name": "blue"}'
+
+
+async def test_a_stored_answer_makes_the_call_again_without_asking() -> None:
+    toolbox = ScriptedToolbox({"tool": FORM})
+    resumed = Resumed(FORM, PersonAnswer("accept", {"name": "red"}))
+    stored = OpenCall(call_id(), ToolRequest("c1", "tool", "{}"), "pending", resumed=resumed)
+    events = await events_of(toolbox, OpenRound(calls=[stored]))
+    assert toolbox.resumed == [resumed]
+    assert [event.answer for event in only(events, CallAnswered)] == [resumed.answer]
+    assert only(events, CallFinished)[0].result.text == 'accept {"name": "red"}'
+
+
+async def test_a_stored_call_that_waits_for_a_sign_in_goes_on_with_the_answer() -> None:
+    toolbox = ScriptedToolbox({"tool": SIGN_IN})
+    stored = OpenCall(call_id(), ToolRequest("c1", "tool", "{}"), "waiting", needed=SIGN_IN)
+    queue: asyncio.Queue = asyncio.Queue()
+    queue.put_nowait(Decided(stored.call_id, True, answer=PersonAnswer("accept")))
+    loop = run_loop(ScriptedModel(["done"]), toolbox, HI, open_round=OpenRound(calls=[stored]), decisions=queue)
+    async with aclosing(loop):
+        events = [event async for event in loop]
+    assert only(events, CallFinished)[0].result.status is ToolStatus.OK
+    assert isinstance(events[-1], LoopEnded)
