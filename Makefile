@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # What must hold on SQLite as on PostgreSQL: whatever writes turns, answers and lists.
 SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py test_retention.py api)
 
-.PHONY: demo test test-sqlite soak lint types bench conformance docs clean
+.PHONY: demo test soak lint types bench conformance docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatui needs Python 3.11 or newer.")'

@@ -60,7 +60,7 @@ def claim(database: Path) -> None:
 
 def _refusal(database: Path, holder: str) -> str:
     whose = f" (process {holder})" if holder else ""
-    return f"Another server{whose} uses {database}. Stop it, or set REDIS_URL so that several can work together."
+    return f"Another server{whose} uses {database}. Stop it first; several need PostgreSQL and REDIS_URL."
 
 
 def release(database: Path) -> None:

@@ -43,7 +43,8 @@ def _apply_agent(scope: Scope, path: Path, stored: Agent | None, slug: str, sect
     servers = _servers(scope, path, section)
     if model is None or servers is None:
         return
-    wanted: dict[str, Any] = {"name": slug if section.name is None else section.name, "model": model}
+    kept = slug if stored is None else stored.name
+    wanted: dict[str, Any] = {"name": kept if section.name is None else section.name, "model": model}
     wanted |= wanted_values(Agent, section, AGENT_FIELDS)
     new = Agent(organization=scope.organization, slug=slug)
     row = scope.reconciler.put(path, stored, new, wanted, agent_findings)

@@ -53,11 +53,13 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
     path = ("organizations", slug)
     for where, words in budgets.violations(section.budgets):
         reconciler.problem((*path, "budgets", *map(str, where)), words)
+    stored = Organization.objects.filter(slug=slug).first()
+    kept = slug if stored is None else stored.name  # a file without a name does not rename what there is
     organization = reconciler.put(
         path,
-        Organization.objects.filter(slug=slug).first(),
+        stored,
         Organization(slug=slug),
-        {"name": slug if section.name is None else section.name, "budgets": section.budgets},
+        {"name": kept if section.name is None else section.name, "budgets": section.budgets},
     )
     if organization is None:
         return

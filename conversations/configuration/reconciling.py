@@ -132,6 +132,9 @@ def _stored(row: models.Model, name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """What the plan shows: an object by the name that the file has for it."""
+    if isinstance(value, ModelProfile):
+        return f"{value.endpoint.slug}/{value.slug}"
     return str(value) if isinstance(value, models.Model) else value
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from conversations.configuration import schema
 from conversations.configuration.grants import apply_grants
-from conversations.configuration.problems import Path
+from conversations.configuration.problems import Path, dotted
 from conversations.configuration.reconciling import Scope, Surplus, wanted_values
 from mcpservers.definitions import Finding, findings
 from mcpservers.models import MCPServer, UserVariables
+from mcpservers.scope import scope_of
 
 SERVER_FIELDS = (
     "description",
@@ -59,22 +60,24 @@ def _apply_server(
         yield from findings(server)
 
     new = MCPServer(organization=scope.organization, slug=slug)
-    row = scope.reconciler.put(path, stored, new, _wanted(slug, section), checked)
+    row = scope.reconciler.put(path, stored, new, _wanted(slug, section, stored), checked)
     if row is None:
         return None
-    if row.oauth and (before is None or before[0] != row.revision):
-        scope.reconciler.plan.notes.append(f"{row.title}: oauth is stored and not used yet.")
+    if before is None or before[0] != row.revision:
+        verdict = scope_of(row.definition())
+        scope.reconciler.plan.notes.append(f"{dotted(path)}: {verdict.scope} scope. {verdict.reason}")
     if before is not None and before[1:] != (row.transport, row.url):
         _drop_user_variables(scope, row)
     apply_grants(scope, path, row, section.grants)
     return row
 
 
-def _wanted(slug: str, section: schema.Server) -> dict[str, Any]:
+def _wanted(slug: str, section: schema.Server, stored: MCPServer | None) -> dict[str, Any]:
     wanted = wanted_values(MCPServer, section, SERVER_FIELDS)
     if section.oauth is not None:
         wanted["oauth"] = section.oauth.model_dump(exclude_none=True)
-    return {"title": slug if section.title is None else section.title} | wanted
+    kept = slug if stored is None else stored.title
+    return {"title": kept if section.title is None else section.title} | wanted
 
 
 def _refuse_second_expansion(scope: Scope, path: Path) -> None:

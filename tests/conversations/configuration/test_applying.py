@@ -193,16 +193,35 @@ def test_an_address_that_changes_drops_what_users_entrusted_to_the_old_one(apply
     assert any("dropped" in note for note in plan.notes)
 
 
-def test_oauth_is_stored_and_said_to_be_unused(apply: Apply) -> None:
+def test_oauth_is_stored_without_showing_its_secret(apply: Apply) -> None:
     changes = acme(servers={"tickets": {"oauth": {"client_id": "c", "client_secret": "${SECRET}"}}})
     plan = apply(changes)
     assert MCPServer.objects.as_system().get(slug="tickets").oauth == {
         "client_id": "c",
         "client_secret": "canary-secret",
     }
-    assert any("oauth is stored and not used yet" in note for note in plan.notes)
     assert "canary" not in "\n".join(plan.lines())
     assert not apply(changes)
+
+
+def test_the_plan_tells_each_servers_scope_and_why(apply: Apply) -> None:
+    plan = apply(plan_only=True)
+    notes = [note for note in plan.notes if " scope. " in note]
+    assert any(note.startswith("organizations.acme.servers.tickets: user scope.") for note in notes)
+    assert any(note.startswith("organizations.acme.servers.clock: app scope.") for note in notes)
+
+
+def test_the_plan_names_a_model_as_the_file_does(apply: Apply) -> None:
+    assert any('model: "main/gpt"' in line for line in apply(plan_only=True).lines())
+
+
+def test_a_file_without_names_keeps_the_names_that_there_are(apply: Apply) -> None:
+    apply()
+    Organization.objects.update(name="Acme & Sons")
+    apply(acme(name=..., agents={"helper": {"name": ...}}, servers={"tickets": {"title": ...}}))
+    assert Organization.objects.get().name == "Acme & Sons"
+    assert Agent.objects.as_system().get().name == "Helper"
+    assert MCPServer.objects.as_system().get(slug="tickets").title == "Ticket system"
 
 
 def test_an_existing_member_may_be_referred_to_without_being_in_the_file(apply: Apply) -> None:
