@@ -6,7 +6,7 @@ import { cancelCall } from "./deciding.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { Artifact, isImage, ToolResult } from "./toolresult.js";
-import { Arguments, isShortened, useWholeCall, visible } from "./values.js";
+import { Arguments, gist, isShortened, useWholeCall, visible } from "./values.js";
 import { CALL_STATES, count, duration, toolWords } from "./words.js";
 
 const ICONS = { ok: "check", waiting: "shield", pending: "clock", denied: "close", cancelled: "close", expired: "clock" };
@@ -62,11 +62,13 @@ function CallLine({ call, live }) {
   const state = cancelling && running ? "Cancelling" : CALL_STATES[call.status] || call.status;
   const name = `${call.server_title || call.server || "Tool"}: ${toolWords(call)}`;
   const details = `call-${call.id}`;
+  const given = gist(call.arguments);
   return html`<div class=${`call ${call.status}`}>
     <div class="call-line">
       <button type="button" class="call-open" aria-expanded=${open} aria-controls=${details} onClick=${() => setOpen(!open)}>
         <span class="call-icon"><${StateIcon} status=${call.status} live=${live} /></span>
-        <span class="call-name"><span class="call-server">${call.server_title || call.server || "Tool"}</span> ${toolWords(call)}</span>
+        <span class="call-name"><span class="call-server">${call.server_title || call.server || "Tool"}</span> ${toolWords(call)}
+          ${given && html`<span class="call-gist" dir="auto">${given}</span>`}</span>
         <span class="call-state">${state}</span>
         <span class="call-time">${running ? html`<${Elapsed} since=${call.started_at} />` : call.duration_ms ? duration(call.duration_ms) : ""}</span>
         <${Icon} name="chevron" size=${16} />

@@ -27,6 +27,17 @@ export function isShortened(value) {
   return Boolean(value && typeof value === "object" && typeof value.truncated === "string" && value.url);
 }
 
+const GIST = 60; // characters of a closed line
+
+/** The short values of a call's arguments in one line, so that two calls of one tool can be told apart. */
+export function gist(value) {
+  if (isShortened(value) || value === null || typeof value !== "object" || Array.isArray(value)) return "";
+  const shown = Object.values(value).filter((inner) => ["string", "number", "boolean"].includes(typeof inner) && `${inner}`.trim());
+  const line = visible(shown.map((inner) => `${inner}`.replace(/\s+/g, " ").trim()).join(", "));
+  const signs = Array.from(line);
+  return signs.length > GIST ? `${signs.slice(0, GIST).join("")}…` : line;
+}
+
 const LONG = 1200; // characters, above which a value scrolls in itself
 
 export function Text({ text, label }) {
