@@ -1,5 +1,6 @@
 """Rows of people and organizations, of their keys, and of what was done."""
 
+from accounts.models.audit import AuditAction, AuditRecord
 from accounts.models.people import (
     ApiKey,
     Group,
@@ -14,6 +15,8 @@ from accounts.models.people import (
 
 __all__ = [
     "ApiKey",
+    "AuditAction",
+    "AuditRecord",
     "Group",
     "Membership",
     "Organization",

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
-from django.core.validators import RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
@@ -58,6 +58,10 @@ class Organization(models.Model):
     name = models.CharField(max_length=120)
     is_active = models.BooleanField(default=True)
     budgets = models.JSONField(default=list, blank=True)  # [{per, tokens_per_day, …}], see accounts.budgets
+    audit_days = models.PositiveIntegerField(  # None: AUDIT_DAYS
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(36500)]
+    )
+    audit_bodies = models.BooleanField(default=False)  # keep arguments and results of calls with their audit entries
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,0 +1,143 @@
+"""Recording what was done: one INSERT in the caller's transaction, so that an act and its entry are kept or lost alike.
+
+An entry names people by id alone, and holds names of fields instead of what is in them: nothing secret, nothing
+personal. What the arguments of a tool call were is told by their hash; they are kept, encrypted, where the
+organization wants that (`audit_bodies`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from accounts.models import AuditAction, AuditRecord
+from chatui.text import clean, clean_json, shorten
+
+if TYPE_CHECKING:
+    from accounts.actors import Actor
+
+Via = AuditRecord.Via
+
+
+# --- Who acts --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Doer:
+    """Who acts, and through which door; `user_id` is None for the operator at a command line and for the system."""
+
+    user_id: UUID | None = None
+    via: AuditRecord.Via = Via.SYSTEM
+
+
+_doer: ContextVar[Doer | None] = ContextVar("audit_doer", default=None)
+
+
+@contextmanager
+def acting(user_id: UUID | None, via: AuditRecord.Via) -> Iterator[None]:
+    """What is recorded meanwhile, in this context, is by this person (None: nobody that is known) through `via`."""
+    token = _doer.set(Doer(user_id, via))
+    try:
+        yield
+    finally:
+        _doer.reset(token)
+
+
+def via_of(actor: Actor) -> AuditRecord.Via:
+    """The door of an actor: a key's or a browser's."""
+    return Via.WEB if actor.scopes is None else Via.KEY
+
+
+# --- What was done ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What it was done to: `kind` is a word of ours ("server"), `name` a slug, never the name of a person."""
+
+    kind: str
+    id: UUID | str | None = None
+    name: str = ""
+
+
+def record(
+    action: str,
+    *,
+    organization_id: UUID | None,
+    actor_id: UUID | None = None,
+    via: AuditRecord.Via | None = None,
+    target: Target | None = None,
+    person_id: UUID | None = None,
+    details: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> None:
+    """Add one entry: one statement, in the caller's transaction.
+
+    `action` is an `AuditAction`. Without `actor_id` it is who acts in this context (see `acting`). `fields` are the
+    other columns of `AuditRecord` (server_id, server, account_id, reason, status, …). `details` is small JSON: names of
+    fields, roles, counts. Raises `ValueError` for an action that is unknown.
+    """
+    write([entry(action, organization_id, actor_id, via, target, person_id, details, **fields)])
+
+
+def entry(
+    action: str,
+    organization_id: UUID | None,
+    actor_id: UUID | None = None,
+    via: AuditRecord.Via | None = None,
+    target: Target | None = None,
+    person_id: UUID | None = None,
+    details: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> AuditRecord:
+    """An entry that is not stored yet, for `write`; parameters as `record`'s."""
+    doer = _doer.get()
+    if actor_id is None and doer is not None:
+        actor_id = doer.user_id
+    if via is None:
+        via = doer.via if doer is not None else Via.SYSTEM if actor_id is None else Via.WEB
+    if target is not None:
+        fields |= {
+            "object_type": target.kind,
+            "object_id": "" if target.id is None else str(target.id),
+            "object_name": shorten(clean(target.name), 200),
+        }
+    for name in ("tool", "reason", "agent", "server"):
+        if name in fields:
+            limit = AuditRecord._meta.get_field(name).max_length
+            fields[name] = shorten(clean(str(fields[name])), limit or 200)
+    return AuditRecord(
+        action=AuditAction(action),
+        organization_id=organization_id,
+        actor_id=actor_id,
+        via=via,
+        person_id=person_id,
+        details=clean_json(dict(details or {})),
+        **fields,
+    )
+
+
+def write(records: Sequence[AuditRecord]) -> None:
+    """Store entries, one statement for all of them."""
+    if records:
+        AuditRecord.objects.as_system().bulk_create(records)
+
+
+# --- Arguments -------------------------------------------------------------------------------------------------------
+
+
+def arguments_hash(arguments: Any) -> str:
+    """SHA-256 (hex) of the arguments as canonical JSON: keys sorted, no spaces, UTF-8. Text is hashed as it is.
+
+    Anybody who has the arguments can compute it again: `json.dumps(arguments, sort_keys=True, ensure_ascii=False,
+    separators=(",", ":"))`.
+    """
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(arguments.encode("utf-8", "replace")).hexdigest()
