@@ -52,6 +52,7 @@ class Conversation(TenantModel):
     )
     pinned = models.BooleanField(default=False)
     archived = models.BooleanField(default=False)
+    accounts = models.JSONField(default=dict, blank=True)  # server's slug → id of the account that was chosen
     deleted_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     active_at = models.DateTimeField()
