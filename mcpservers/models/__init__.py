@@ -1,5 +1,6 @@
 """Rows of MCP servers, of what people link to them, and of what admins accepted of them."""
 
+from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView
 from mcpservers.models.servers import (
     AbstractGrant,
     CatalogueEntry,
@@ -16,6 +17,9 @@ __all__ = [
     "CatalogueEntry",
     "MCPServer",
     "ServerGrant",
+    "ToolSighting",
+    "ToolVersion",
+    "ToolView",
     "Transport",
     "UserVariables",
     "one_grantee",

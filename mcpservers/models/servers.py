@@ -39,6 +39,11 @@ class MCPServer(TenantModel):
         FIRST_USE = "first-use", _("Trust tools when first seen")
         REVIEWED = "reviewed", _("An admin accepts each tool")
 
+    class NewTools(models.TextChoices):
+        BY_TRUST = "", _("As the trust says")
+        ACCEPT = "accept", _("Accept them when first seen, unless something about them is suspicious")
+        REVIEW = "review", _("An admin accepts each of them")
+
     slug = models.CharField(max_length=24, validators=[server_slug_validator])
     title = models.CharField(max_length=120)
     description = models.TextField(blank=True)
@@ -53,6 +58,7 @@ class MCPServer(TenantModel):
     timeout = models.FloatField(default=60, validators=[MinValueValidator(1), MaxValueValidator(600)])
     connect_timeout = models.FloatField(default=30, validators=[MinValueValidator(1), MaxValueValidator(120)])
     trust = models.CharField(max_length=16, choices=Trust.choices, default=Trust.FIRST_USE)
+    new_tools = models.CharField(max_length=8, choices=NewTools.choices, default=NewTools.BY_TRUST, blank=True)
     read_only = models.JSONField(default=list, blank=True)  # globs of tools that an admin says need no approval
     rules = models.JSONField(default=list, blank=True)  # [{tool: glob, do: allow|ask|deny}], first match decides
     use_instructions = models.BooleanField(default=False)
@@ -77,6 +83,11 @@ class MCPServer(TenantModel):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def reviews_new_tools(self) -> bool:
+        """Whether a tool that was not in the first list waits for an admin."""
+        return (self.new_tools or ("review" if self.trust == self.Trust.REVIEWED else "accept")) == "review"
 
     def definition(self) -> dict[str, Any]:
         """The effective definition: everything that decides what is connected to, and as whom."""
@@ -154,6 +165,7 @@ class CatalogueEntry(models.Model):
     revision = models.BigIntegerField(default=0)  # taken before the fetch: a late writer never overwrites a newer list
     complete = models.BooleanField(default=True)
     tools = models.JSONField(default=list)  # as the server sent them
+    hashes = models.JSONField(default=list)  # of each tool, what a pin is compared with; empty in an older row
     warnings = models.JSONField(default=list)  # [{tool, message}], quarantined tools among them
     instructions = models.TextField(blank=True)
     fetched_at = models.DateTimeField()
