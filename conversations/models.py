@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext_lazy as _
 
 from accounts.models import User
@@ -220,7 +220,9 @@ class ToolCall(models.Model):
 
 class QuestionQuerySet(TenantQuerySet):
     def visible_to(self, actor: Actor) -> Self:
-        return super().visible_to(actor).filter(asked_of_id=actor.user_id)
+        """Those that the actor may answer, or may have answered."""
+        named = Question.approvers.through.objects.filter(question_id=OuterRef("pk"), user_id=actor.user_id)
+        return super().visible_to(actor).filter(Q(asked_of_id=actor.user_id, by_owner=True) | Exists(named))
 
 
 class Question(TenantModel):
@@ -240,7 +242,11 @@ class Question(TenantModel):
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="questions")
     call = models.ForeignKey(ToolCall, on_delete=models.CASCADE, null=True, related_name="questions")
     kind = models.CharField(max_length=16, choices=Kind.choices)
-    asked_of = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    asked_of = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")  # whose call it is
+    by_owner = models.BooleanField(default=True)  # whether `asked_of` may answer
+    approvers = models.ManyToManyField(User, related_name="+", blank=True)  # who else may
+    definition = models.CharField(max_length=64, blank=True)  # hash of the tool's, as it was when it was asked
+    arguments = models.CharField(max_length=64, blank=True)  # hash of those that the card shows
     details = models.JSONField(default=dict)  # what the card shows: reason, claims, account, can_edit; or server, url…
     kept = EncryptedJSONField(null=True, blank=True)  # what the call is made again with; nobody is shown it
     state = models.CharField(max_length=12, choices=State.choices, default=State.OPEN)
@@ -258,6 +264,40 @@ class Question(TenantModel):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pk} ({self.state})"
+
+
+class StandingQuerySet(TenantQuerySet):
+    def visible_to(self, actor: Actor) -> Self:
+        return super().visible_to(actor).filter(user_id=actor.user_id)
+
+
+class StandingApproval(TenantModel):
+    """*Always allow*: one person's word for one tool as it was defined then, for that person's own turns alone."""
+
+    class Scope(models.TextChoices):
+        CONVERSATION = "conversation", _("In this chat")
+        AGENT = "agent", _("With this agent")
+        ALWAYS = "always", _("Always")
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    server = models.ForeignKey(MCPServer, on_delete=models.CASCADE, related_name="+")
+    tool = models.CharField(max_length=200)
+    title = models.CharField(max_length=200, blank=True)  # of the tool, for people
+    scope = models.CharField(max_length=12, choices=Scope.choices)
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    definition = models.CharField(max_length=64)  # hash of the tool's: another definition is another tool
+    created_at = models.DateTimeField(auto_now_add=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    objects = StandingQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["user", "server", "tool"], name="standing_of_tool")]
+
+    def __str__(self) -> str:
+        return f"{self.tool} ({self.scope})"
 
 
 class AttachmentQuerySet(TenantQuerySet):
