@@ -303,9 +303,12 @@ class TenantAdmin(_Choices, ModelAdmin):  # type: ignore[misc]  # unfold has no 
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         initial: dict[str, Any] = super().get_changeform_initial_data(request)
-        managed = reach_of(request).managed
+        reach = reach_of(request)
+        managed = (
+            list(Organization.objects.values_list("pk", flat=True)[:2]) if reach.superuser else list(reach.managed)
+        )
         if len(managed) == 1:
-            initial.setdefault("organization", next(iter(managed)))
+            initial.setdefault("organization", managed[0])
         return initial
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:

@@ -213,3 +213,12 @@ def test_signing_in_does_not_lead_elsewhere(world: World, target: str) -> None:
     answer = client_of(None).get(reverse("admin:login"), {"next": target})
     assert answer["Location"] == "/accounts/login/?next=%2Fadmin%2F"
     assert client_of(world.root).get(reverse("admin:login"), {"next": target})["Location"] == "/admin/"
+
+
+class TestTheOnlyOrganization:
+    def test_it_is_chosen_already_where_there_is_no_other(self, admin_client: Client) -> None:
+        only = Organization.objects.create(slug="only", name="Only")
+        form = admin_client.get(url(Group, "add")).context["adminform"].form
+        assert form.initial["organization"] == only.pk
+        Organization.objects.create(slug="other", name="Other")
+        assert "organization" not in admin_client.get(url(Group, "add")).context["adminform"].form.initial
