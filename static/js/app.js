@@ -14,6 +14,7 @@ import { Jump, Log } from "./messages.js";
 import { createOutbox } from "./outbox.js";
 import { restoreOutbox } from "./sending.js";
 import { initShortcuts } from "./shortcuts.js";
+import { listenForSignIns } from "./sign-in.js";
 import { Sidebar } from "./sidebar.js";
 import { ChatSocket } from "./socket.js";
 import { initialState } from "./state.js";
@@ -87,6 +88,7 @@ initLayout();
 initTheme();
 initShortcuts(chat);
 watchTitle(chat);
+listenForSignIns(chat);
 
 addEventListener("popstate", () => {
   const id = conversationIn(location.pathname);

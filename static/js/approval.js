@@ -1,11 +1,12 @@
 // The card that asks before a tool runs: what, where, with which account, the arguments in full; allow once or deny.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { useChat, useStore } from "./context.js";
 import { decide } from "./deciding.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
+import { useRemaining } from "./remaining.js";
 import { Arguments, isShortened, useWholeCall, visible } from "./values.js";
-import { remaining, toolWords } from "./words.js";
+import { toolWords } from "./words.js";
 
 const CLAIMS = {
   readOnlyHint: ["only reads", "changes things"],
@@ -85,15 +86,6 @@ function stateWords({ live, taken, decision, left, call }) {
   if (!live) return "No longer open";
   if (left === "") return "Expired";
   return left ? `Open for ${left}` : "";
-}
-
-function useRemaining(expires) {
-  const [, tick] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => tick((count) => count + 1), 30_000);
-    return () => clearInterval(timer);
-  }, []);
-  return expires ? remaining(expires) : null;
 }
 
 function jsonProblem(text) {

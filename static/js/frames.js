@@ -3,6 +3,7 @@ import { announce, announceNow } from "./announce.js";
 import { follow, load, openConversation } from "./conversation.js";
 import { settled, settledByRequest } from "./deciding.js";
 import { refused, resend, started } from "./sending.js";
+import { heard } from "./sign-in.js";
 import { openTurns } from "./state.js";
 import { isOpen, reduce } from "./turn.js";
 import { toolWords } from "./words.js";
@@ -55,6 +56,9 @@ const HANDLERS = {
   },
   "question.changed"(chat, frame) {
     settled(chat, frame.question_id, frame.state);
+  },
+  "connection.changed"(chat, frame) {
+    heard(chat, frame);
   },
 };
 
@@ -119,6 +123,8 @@ function tell(chat, frame, turn) {
     chat.composer?.answerEnded();
   } else if (frame.type === "call.approval") {
     announceNow(`${frame.server_title || frame.server} asks for your approval: ${toolWords(frame)}.`);
+  } else if (frame.type === "authorization.required" && frame.call_id) {
+    announceNow(`${frame.title || frame.server} asks you to sign in, so that this answer can go on.`);
   } else if (frame.type === "call.progress" && frame.message && frame.at - (chat.spoke || 0) > SPARSE) {
     chat.spoke = frame.at;
     announce(frame.message);

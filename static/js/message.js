@@ -108,8 +108,8 @@ export function statusWords({ message, turn, stopping, connected }) {
   if (!turn) return "Sending";
   const last = message.parts[message.parts.length - 1];
   if (turn.status === "waiting") {
-    const asked = message.parts.some((part) => part.question?.kind === "approval" && part.question.state === "open");
-    return asked ? "Waiting for your approval" : PROGRESS[turn.code] || "Waiting for you";
+    const asked = message.parts.find((part) => part.question?.state === "open");
+    return PROGRESS[asked?.question.kind] || PROGRESS[turn.code] || "Waiting for you";
   }
   if (turn.label) return turn.label;
   if (last?.type === "call" && last.status === "running") return "";

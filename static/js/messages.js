@@ -136,7 +136,7 @@ export function Jump() {
     };
   }, []);
   if (place.attached) return null;
-  const name = waiting ? "Waiting for your approval" : place.fresh ? "New content" : "Jump to latest";
+  const name = waiting ? "Waiting for you" : place.fresh ? "New content" : "Jump to latest";
   return html`<button type="button" class=${`jump-button ${waiting ? "asks" : place.fresh ? "fresh" : ""}`} aria-label=${`${name}: go to the end`} onClick=${() => {
     chat.scroll.attach();
     if (waiting) document.querySelector(".approval")?.focus();

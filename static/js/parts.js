@@ -3,6 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { MarkdownView } from "./markdown-view.js";
+import { SERVER_NOTICES, ServerNotice } from "./server-notice.js";
 import { Calls } from "./toolcards.js";
 import { Artifact } from "./toolresult.js";
 import { duration } from "./words.js";
@@ -25,6 +26,7 @@ export function Parts({ parts, streaming }) {
     const growing = streaming && index === shown.length - 1;
     if (part.type === "calls") return html`<${Calls} key=${part.calls[0].id} calls=${part.calls} live=${streaming} />`;
     if (part.type === "reasoning") return html`<${Reasoning} key=${index} part=${part} growing=${growing} />`;
+    if (part.type === "notice" && SERVER_NOTICES.has(part.code)) return html`<${ServerNotice} key=${index} part=${part} />`;
     if (part.type === "notice") return html`<${Notice} key=${index} part=${part} />`;
     if (part.type === "attachment") return html`<${Artifact} key=${index} artifact=${part} />`;
     if (part.type !== "text" || !part.text) return null;

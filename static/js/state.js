@@ -16,6 +16,7 @@ export function initialState(config) {
     leaf: null,
     turn: null, // the open turn of this conversation
     pending: null, // a request for one: {requestId, type, parentId, messageId, parts, at}
+    signIns: {}, // server's slug → what became of a sign-in there: see sign-in.js
     decisions: {}, // call id → {state: "sending" | "failed", message}
     editing: null, // id of the message that is being edited
     stopping: null, // id of the turn, or of the request, that is being stopped
@@ -39,6 +40,11 @@ export function isBusy(state) {
 export function agentOf(state) {
   const slug = state.conversation ? state.conversation.agent?.slug : state.agent;
   return state.agents?.find((agent) => agent.slug === slug) || null;
+}
+
+/** The server as any of the person's agents lists it; undefined where none does (any more). Pure. */
+export function serverOf(state, slug) {
+  return (state.agents || []).flatMap((agent) => agent.servers || []).find((server) => server.slug === slug);
 }
 
 const WAITING_ANSWER = { id: "pending-answer", role: "assistant", parts: [], status: "running", placeholder: true };
@@ -77,7 +83,7 @@ function leafOf(conversation, messages) {
   return roots.length ? newestLeaf(messages, roots[roots.length - 1].id) : null;
 }
 
-/** The calls of the shown turn that wait for a decision. */
+/** The calls of the shown turn that wait for their person. */
 export function waitingCalls(state) {
   if (!state.turn) return [];
   return state.turn.message.parts.filter((part) => part.type === "call" && part.status === "waiting");

@@ -5,12 +5,14 @@ import { useChat, useStore } from "./context.js";
 import { cancelCall } from "./deciding.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
+import { SignInCard } from "./sign-in-card.js";
 import { Artifact, isImage, ToolResult } from "./toolresult.js";
 import { Arguments, gist, isShortened, useWholeCall, visible } from "./values.js";
 import { CALL_STATES, count, duration, toolWords } from "./words.js";
 
 const ICONS = { ok: "check", waiting: "shield", pending: "clock", denied: "close", cancelled: "close", expired: "clock" };
 const OPEN = new Set(["pending", "waiting", "running"]);
+const CARDS = { approval: ApprovalCard, authorization: SignInCard };
 
 /** `live`: they belong to the answer that is being written now. */
 export function Calls({ calls, live }) {
@@ -50,7 +52,10 @@ export function summary(calls) {
 }
 
 function Call({ call, live }) {
-  if (call.status === "waiting" && call.question?.state !== "expired") return html`<${ApprovalCard} call=${call} live=${live} />`;
+  if (call.status === "waiting" && call.question?.state !== "expired") {
+    const Card = CARDS[call.question?.kind] || ApprovalCard;
+    return html`<${Card} call=${call} live=${live} />`;
+  }
   return html`<${CallLine} call=${call} live=${live} />`;
 }
 

@@ -60,6 +60,19 @@ const FOLDS = {
     };
     call(turn, frame, { ...described(frame), status: "waiting", reason, question });
   },
+  "authorization.required"(turn, frame) {
+    if (!frame.call_id) return; // the turn goes on without that server; a notice says so
+    const { server, title, url, scopes, account, host, expires_at } = frame;
+    const question = {
+      id: frame.question_id, kind: "authorization", state: "open", details: { server, title, url, scopes, account, host },
+      expires_at,
+    };
+    call(turn, frame, { status: "waiting", question });
+  },
+  "authorization.completed"(turn, frame) {
+    if (!frame.call_id) return;
+    call(turn, frame, { status: "pending", account: frame.account }, answered);
+  },
   "call.progress"(turn, frame) {
     const { progress, total, message } = frame;
     call(turn, frame, { progress: { progress, total, message } });

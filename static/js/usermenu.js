@@ -19,6 +19,7 @@ export function UserMenu() {
       label: one.name, checked: one.slug === organization.slug, action: () => location.assign(`/o/${one.slug}/`),
     })) : []),
     { label: "Settings", icon: icon("settings"), action: showSettings },
+    { label: "Connections", icon: icon("plug"), action: () => location.assign(`/o/${organization.slug}/connections/`) },
     { label: "Archived chats", icon: icon("archive"), action: () => chat.list.showArchived(true) },
     { label: "Keyboard shortcuts", icon: icon("info"), action: showShortcuts },
     admin && { label: "Administration", icon: icon("shield"), action: () => location.assign("/admin/") },

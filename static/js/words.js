@@ -1,7 +1,7 @@
 // What people read for the codes of the protocol, and how times, sizes and numbers are written.
 
 export const CALL_STATES = {
-  pending: "Queued", waiting: "Needs your approval", running: "Running", ok: "Done", error: "Failed", denied: "Denied",
+  pending: "Queued", waiting: "Waits for you", running: "Running", ok: "Done", error: "Failed", denied: "Denied",
   cancelled: "Cancelled", timeout: "Timed out", unavailable: "Unavailable", interrupted: "Interrupted",
   expired: "Expired, not run",
 };

@@ -1,0 +1,78 @@
+// The card of a call that needs one's own account at a server: where, as whom, for what; connect, or go on without.
+import { useState } from "preact/hooks";
+import { useChat, useStore } from "./context.js";
+import { decide } from "./deciding.js";
+import { html } from "./html.js";
+import { Icon } from "./icons.js";
+import { beginAddress, beginOf, openWindow } from "./sign-in.js";
+import { useRemaining } from "./remaining.js";
+import { visible } from "./values.js";
+import { toolWords } from "./words.js";
+
+export function SignInCard({ call, live }) {
+  const chat = useChat();
+  const { details = {}, expires_at: expires, state } = call.question || {};
+  const decision = useStore((one) => one.decisions[call.id]);
+  const left = useRemaining(expires);
+  const server = visible(details.title || call.server_title || call.server);
+  const open = live && state === "open" && left !== "" && decision?.state !== "sending";
+  const title = `sign-in-${call.id}`;
+  return html`<section class="approval sign-in" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
+    <h3 id=${title}><${Icon} name="plug" size=${20} /><span><strong>${visible(toolWords(call))}</strong> needs your account at <strong>${server}</strong></span></h3>
+    <${Facts} details=${details} />
+    <p class="muted small">You sign in at that site, in a window of its own; your password never comes here. Then this answer goes on by itself.</p>
+    <div class="approval-actions">
+      <${ConnectLink} server=${details.server || call.server} url=${details.url} disabled=${!open} words=${details.account ? "Sign in again" : "Connect"} primary />
+      <button type="button" class="button" disabled=${!open} onClick=${() => decide(chat, call.id, "deny")}>Not now</button>
+      <span class="approval-state">${stateWords({ live, state, decision, left })}</span>
+    </div>
+    <${Outcome} server=${details.server || call.server} />
+    ${decision?.state === "failed" && html`<p class="field-error" role="alert">${decision.message}</p>`}
+  </section>`;
+}
+
+function Facts({ details: { host, account, scopes = [] } }) {
+  return html`<dl class="approval-facts">
+    ${host && html`<div><dt>Asked for by</dt><dd><code>${visible(host)}</code></dd></div>`}
+    <div><dt>Account</dt><dd>${account ? visible(account) : "The one that you choose there"}</dd></div>
+    <div><dt>Permissions</dt><dd>${scopes.length ? html`<${Scopes} scopes=${scopes} />` : "As that site asks you for them"}</dd></div>
+  </dl>`;
+}
+
+export function Scopes({ scopes }) {
+  return html`<ul class="scopes">${scopes.map((scope) => html`<li key=${scope}><code>${visible(scope)}</code></li>`)}</ul>`;
+}
+
+/** A link that opens a window; where the browser lets no window open it is a link, and the other one stays in this tab. */
+export function ConnectLink({ server, url, words = "Connect", disabled = false, primary = false }) {
+  const chat = useChat();
+  const [begun, setBegun] = useState(false);
+  const from = url || beginOf(chat.config.organization.slug, server);
+  const popup = beginAddress(from, { popup: true, back: location.pathname });
+  const style = `button ${primary ? "primary" : ""}`;
+  if (disabled || !popup) return html`<button type="button" class=${style} disabled>${words}</button>`;
+  return html`<a class=${style} href=${popup} target="_blank" rel="noopener" onClick=${(event) => {
+      setBegun(true);
+      chat.store.set((state) => ({ signIns: { ...state.signIns, [server]: undefined } }));
+      if (openWindow(popup)) event.preventDefault();
+    }}>${words}<span class="visually-hidden"> (opens a window)</span></a>
+    ${begun && html`<span class="sign-in-hint" role="status">No window, or closed too early? Choose ${words} again, or <a href=${beginAddress(from, { back: location.pathname })}>sign in in this tab</a>.</span>`}`;
+}
+
+/** What was heard of a sign-in at the server since the page was loaded. */
+export function Outcome({ server }) {
+  const heard = useStore((state) => state.signIns[server]);
+  if (heard?.state === "done") {
+    return html`<p class="sign-in-done"><${Icon} name="check" size=${16} />${heard.account ? `Signed in as ${visible(heard.account)}` : "Signed in"}</p>`;
+  }
+  return heard?.state === "failed" ? html`<p class="field-error">${visible(heard.message)}</p>` : null;
+}
+
+export function stateWords({ live, state, decision, left }) {
+  if (decision?.state === "sending") return "Going on without it";
+  if (state === "answered") return "Answered";
+  if (!live) return "No longer open";
+  if (state !== "open") return "Closed";
+  if (left === "") return "Expired";
+  return left ? `Open for ${left}` : "";
+}
