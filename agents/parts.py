@@ -174,6 +174,7 @@ class ToolResult:
     content: Sequence[JSONObject] = ()
     artifacts: Sequence[Artifact] = ()
     duration_ms: int = 0
+    account_id: UUID | None = None  # of the linked account that it acted with
 
 
 def error_result(text: str) -> ToolResult:

@@ -199,7 +199,9 @@ class ToolCall(models.Model):
     arguments = models.JSONField(null=True, blank=True)  # null: they were not a JSON object
     extra = models.JSONField(default=dict, blank=True)  # to be sent back with it, e.g. a thought signature
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.PENDING)
+    verdict = models.CharField(max_length=8, blank=True)  # allow, ask or deny, when it was prepared
     reason = models.TextField(blank=True)  # of the verdict
+    account_id = models.UUIDField(null=True, blank=True)  # the linked account that it acted with
     decided_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
     result_text = models.TextField(blank=True)  # what the model is told
     result_content = models.JSONField(default=list, blank=True)  # what people are shown: parts, shortened
@@ -339,6 +341,7 @@ class UsageRecord(TenantModel):
     turn_id = models.UUIDField(unique=True)
     user = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
     agent = models.ForeignKey(Agent, on_delete=models.SET_NULL, null=True, related_name="+")
+    model = models.CharField(max_length=140, blank=True)  # endpoint/model, as their slugs were then
     input_tokens = models.PositiveBigIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
     cost = models.FloatField(null=True, blank=True)
