@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
+from uuid import UUID
 
 from chatui.errors import ChatUIError
 
@@ -92,3 +95,61 @@ class RequestTimeoutError(ChatUIError):
     code = "request_timeout"
     status = 504
     public_message = "The server did not answer in time."
+
+
+SignInReason = Literal["none", "expired", "refused", "insufficient_scope"]
+_WHY_SIGN_IN: dict[SignInReason, str] = {
+    "none": "“{title}” needs an account of yours: sign in to it first.",
+    "expired": "Your sign-in to “{title}” has ended: sign in again.",
+    "refused": "“{title}” no longer accepts your sign-in: sign in again.",
+    "insufficient_scope": "“{title}” asks for more access than you gave it: sign in again to give it.",
+}
+
+
+class SignInRequiredError(ChatUIError):
+    """An account at the server is needed, and there is none that can be used. Only a person can help.
+
+    `account` names the one that there is, else it is ""; `scopes` are to be asked for; `host` is where the person will
+    sign in, "" while that is not known.
+    """
+
+    code = "sign_in_required"
+    status = 409
+    public_message = "This server needs an account of yours: sign in to it first."
+
+    def __init__(
+        self,
+        server_id: UUID,
+        slug: str,
+        title: str,
+        *,
+        reason: SignInReason = "none",
+        scopes: Sequence[str] = (),
+        account: str = "",
+        account_id: UUID | None = None,
+        host: str = "",
+    ) -> None:
+        super().__init__(public_message=_WHY_SIGN_IN[reason].format(title=title))
+        self.server_id, self.slug, self.title, self.reason = server_id, slug, title, reason
+        self.scopes, self.account, self.account_id, self.host = tuple(scopes), account, account_id, host
+
+
+class LinkError(ChatUIError):
+    """An account could not be linked. `public_message` says what the person can do, `for_admin` says more.
+
+    `reason` is for machines (`docs/how-to/link-accounts.md` lists them). Where it is known which sign-in failed, the
+    ids, the names and `return_to` are set.
+    """
+
+    code = "link_failed"
+    status = 502
+    public_message = "The account could not be linked."
+
+    def __init__(self, reason: str, message: str, *, for_admin: str = "", status: int | None = None) -> None:
+        super().__init__(for_admin or message, public_message=message)
+        self.reason, self.for_admin = reason, for_admin or message
+        if status is not None:
+            self.status = status  # type: ignore[misc]  # of this very failure
+        self.organization_id: UUID | None = None
+        self.server_id: UUID | None = None
+        self.server_slug = self.server_title = self.return_to = ""

@@ -1,5 +1,6 @@
 """Rows of MCP servers, of what people link to them, and of what admins accepted of them."""
 
+from mcpservers.models.linking import LinkAttempt, LinkedAccount, OAuthClient, OAuthDiscovery
 from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView
 from mcpservers.models.servers import (
     AbstractGrant,
@@ -15,7 +16,11 @@ from mcpservers.models.servers import (
 __all__ = [
     "AbstractGrant",
     "CatalogueEntry",
+    "LinkAttempt",
+    "LinkedAccount",
     "MCPServer",
+    "OAuthClient",
+    "OAuthDiscovery",
     "ServerGrant",
     "ToolSighting",
     "ToolVersion",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 server_slug_validator = RegexValidator(
     r"\A[a-z0-9](?:[a-z0-9-]{0,22}[a-z0-9])?\Z", _("Use a-z, 0-9, inner hyphens; at most 24.")
 )
+
+# Keys of `MCPServer.oauth` that decide whose tokens they are: a change of one of them drops what was linked.
+OAUTH_BOUND = ("grant", "client_id", "issuer", "authorization_endpoint", "token_endpoint", "resource", "obo")
 
 
 class Transport(models.TextChoices):
@@ -66,6 +70,8 @@ class MCPServer(TenantModel):
     revision = models.PositiveIntegerField(default=1, editable=False)
     # What the last connection learnt, so that the next one need not probe again.
     era = models.JSONField(default=dict, blank=True, editable=False)  # {transport, mode, protocol_version, discover}
+    # The binding under which it was learnt that people must sign in; another address has to be asked anew.
+    needs_oauth = models.CharField(max_length=32, blank=True, default="", editable=False)
     last_error = models.TextField(blank=True, editable=False)
     last_connected_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -99,8 +105,22 @@ class MCPServer(TenantModel):
             "headers": self.headers,
             "env": self.env,
             "variables": self.variables,
-            "oauth": self.oauth,
+            "oauth": {} if self.oauth is None and self.signs_in else self.oauth,
         }
+
+    @property
+    def signs_in(self) -> bool:
+        """Whether people (or the organization) need an account there: by the definition, or as it was learnt."""
+        return self.oauth is not None or (bool(self.needs_oauth) and self.needs_oauth == self.oauth_binding())
+
+    def oauth_binding(self) -> str:
+        """Hash of what a token may be sent to and who issues it, 32 hex digits; scopes and secrets may change."""
+        scheme, slashes, rest = self.url.partition("://")
+        origin, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+        oauth = self.oauth or {}
+        bound = {key: oauth[key] for key in OAUTH_BOUND if oauth.get(key)}
+        text = json.dumps([scheme.lower() + slashes + origin.lower() + slash + path, bound], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def definition_hash(self) -> str:
         """SHA-256 over the canonical JSON of `definition()`, 32 hexadecimal digits."""

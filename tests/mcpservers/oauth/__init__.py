@@ -1,0 +1,1 @@
+"""Linking accounts by OAuth, against a real authorization server."""

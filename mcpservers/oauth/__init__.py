@@ -1,0 +1,1 @@
+"""Accounts at MCP servers by OAuth: discovery, clients, the sign-in in two requests, tokens, machine accounts, exchange."""
