@@ -60,6 +60,7 @@ class ToolView(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
     settled_at = models.DateTimeField(null=True, blank=True)  # its first whole list; tools that come later are new
     revision = models.PositiveIntegerField(default=0)  # counts changes of its sightings, and decisions on them
+    list_revision = models.BigIntegerField(default=0)  # of the catalogue's list that `listed` is of
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["server", "owner_key"], name="one_view_per_owner")]
