@@ -74,6 +74,8 @@ class MCPServer(TenantModel):
     needs_oauth = models.CharField(max_length=32, blank=True, default="", editable=False)
     last_error = models.TextField(blank=True, editable=False)
     last_connected_at = models.DateTimeField(null=True, blank=True, editable=False)
+    # A session has asked a person during a call; it does not say during which, so calls go one at a time since.
+    asks_people = models.BooleanField(default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
