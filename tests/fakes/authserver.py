@@ -70,6 +70,7 @@ class FakeAuthServer:
     """Everything it heard is in `requests`, everything it remembers in `memory`."""
 
     path: str = ""  # of the issuer, such as "/tenant1"
+    public_origin: str = ""  # where it says that it is, if not where it listens
     metadata_at: frozenset[str] = frozenset({"oauth", "openid"})  # and "openid-inserted": RFC 8414's form of it
     scopes: tuple[str, ...] = ("openid", "profile", "email", "offline_access", "notes:read", "notes:write")
     default_scopes: tuple[str, ...] = ("notes:read",)  # for a request without any
@@ -155,14 +156,14 @@ class FakeAuthServer:
 
     @property
     def issuer(self) -> str:
-        return self._issuer or self.origin + self.path
+        return self._issuer or (self.public_origin or self.origin) + self.path
 
     @issuer.setter
     def issuer(self, value: str) -> None:
         self._issuer = value
 
     def url(self, endpoint: str) -> str:
-        return f"{self.origin}{self.path}/{endpoint}"
+        return f"{self.public_origin or self.origin}{self.path}/{endpoint}"
 
     def metadata(self) -> JSON:
         """RFC 8414 and OpenID Connect discovery in one document."""

@@ -40,6 +40,7 @@ class Exchange:
     writer: asyncio.StreamWriter
     streaming: bool = False
     answered: bool = False
+    body: bytes = b""
 
     @property
     def method(self) -> str:
@@ -296,7 +297,8 @@ class FakeMCPServer:
         verb, path, _ = head[0].split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         data = await reader.readexactly(int(headers.get("content-length", 0)))
-        return Exchange(self, verb, path, headers, json.loads(data) if data else {}, writer)
+        said = json.loads(data) if data and "json" in headers.get("content-type", "json") else {}
+        return Exchange(self, verb, path, headers, said, writer, body=data)
 
     async def _handle(self, exchange: Exchange, reader: asyncio.StreamReader) -> None:
         """Answer, and notice when the client leaves meanwhile: that is how the stateless era cancels."""
