@@ -1,6 +1,6 @@
 """Rows of MCP servers, of what people link to them, and of what admins accepted of them."""
 
-from mcpservers.models.linking import LinkAttempt, LinkedAccount, OAuthClient, OAuthDiscovery
+from mcpservers.models.linking import LinkAttempt, LinkedAccount, OAuthClient, OAuthDiscovery, SignInToken
 from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView
 from mcpservers.models.servers import (
     AbstractGrant,
@@ -22,6 +22,7 @@ __all__ = [
     "OAuthClient",
     "OAuthDiscovery",
     "ServerGrant",
+    "SignInToken",
     "ToolSighting",
     "ToolVersion",
     "ToolView",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.signals import post_save
+from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
 from accounts.models import User
@@ -67,6 +71,7 @@ class LinkedAccount(TenantModel):
     refresh_at = models.DateTimeField(null=True, blank=True, db_index=True)  # when it is due, ahead of `expires_at`
     version = models.PositiveIntegerField(default=1)  # of the tokens: every write of them is guarded by it
     refreshing_until = models.DateTimeField(null=True, blank=True)  # somebody redeems the refresh token until then
+    renewed_at = models.DateTimeField(null=True, blank=True)  # when the tokens came from a refresh
     state = models.CharField(max_length=8, choices=State.choices, default=State.READY)
     last_used_at = models.DateTimeField(null=True, blank=True)
     last_error = models.TextField(blank=True)  # for people, never with a secret
@@ -129,3 +134,33 @@ class OAuthDiscovery(TenantModel):
     class Meta:
         verbose_name = "OAuth metadata"
         verbose_name_plural = "OAuth metadata"
+
+
+class SignInToken(models.Model):
+    """The tokens of a person's sign-in to this product by OpenID Connect, for exchange on the person's behalf."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    provider = models.CharField(max_length=200)  # allauth's provider_id
+    tokens = EncryptedJSONField(default=dict, blank=True)  # {access_token, refresh_token?}
+    expires_at = models.DateTimeField(null=True, blank=True)
+    version = models.PositiveIntegerField(default=1)
+    refreshing_until = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+
+@receiver(post_save, sender=MCPServer, dispatch_uid="tokens follow no definition elsewhere")
+def _drop_tokens_of_another_definition(instance: MCPServer, created: bool, **kwargs: Any) -> None:
+    """A changed address or issuer ends what was linked before, whichever door the change came through."""
+    fields = kwargs.get("update_fields")
+    if created or (fields is not None and not {"url", "oauth"} & set(fields)):
+        return
+    LinkedAccount.objects.as_system().filter(server=instance).exclude(binding=instance.oauth_binding()).exclude(
+        state=LinkedAccount.State.RELINK
+    ).update(
+        tokens={},
+        state=LinkedAccount.State.RELINK,
+        refresh_at=None,
+        refreshing_until=None,
+        version=F("version") + 1,
+        last_error="The address of the server changed, so the sign-in to the old one was dropped.",
+    )

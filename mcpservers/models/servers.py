@@ -72,6 +72,8 @@ class MCPServer(TenantModel):
     era = models.JSONField(default=dict, blank=True, editable=False)  # {transport, mode, protocol_version, discover}
     # The binding under which it was learnt that people must sign in; another address has to be asked anew.
     needs_oauth = models.CharField(max_length=32, blank=True, default="", editable=False)
+    # Who answers for calls on behalf of users (`oauth.obo`): a user's id, "operator", or "" where nobody does.
+    obo_author = models.CharField(max_length=40, blank=True, default="", editable=False)
     last_error = models.TextField(blank=True, editable=False)
     last_connected_at = models.DateTimeField(null=True, blank=True, editable=False)
     # A session has asked a person during a call; it does not say during which, so calls go one at a time since.

@@ -1,1 +1,1 @@
-"""Accounts at MCP servers by OAuth: discovery, clients, the sign-in in two requests, tokens, machine accounts, exchange."""
+"""Accounts at MCP servers by OAuth: where they come from, how one is linked, its tokens, and machines of their own."""
