@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import F
 
 from accounts.models import Membership, Role
+from accounts.rules import Rule
 from chatui.prepared import PreparedQuery
 
 if TYPE_CHECKING:
@@ -20,11 +21,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRules:
+    """The tool rules of one group, as in `accounts.rules`."""
+
+    slug: str
+    rules: Sequence[Rule]
+
+
+@dataclass(frozen=True, slots=True)
 class Actor:
     """A member of one organization, now. Build it again at every door: roles and groups change.
 
     `present` says that a person can be asked (a browser session, or a key with scope `approve`); `scopes` is None
-    for a session (everything the role allows), else the key's scopes.
+    for a session (everything the role allows), else the key's scopes. `group_rules` are those of `groups`.
     """
 
     user_id: UUID
@@ -37,6 +46,7 @@ class Actor:
     organization_slug: str = ""
     present: bool = True
     scopes: frozenset[str] | None = None
+    group_rules: tuple[GroupRules, ...] = field(default=(), compare=False)
 
 
 MembershipRow = Mapping[str, Any]
@@ -46,6 +56,8 @@ _COLUMNS = (
     "organization_id",
     "role",
     "groups",
+    "groups__slug",
+    "groups__rules",
     "organization__slug",
     "user__username",
     "user__email",
@@ -96,6 +108,9 @@ def actor_of(rows: Sequence[MembershipRow], *, key: ApiKey | None = None) -> Act
         organization_slug=first["organization__slug"],
         present=scopes is None or "approve" in scopes,
         scopes=scopes,
+        group_rules=tuple(
+            GroupRules(row["groups__slug"], row["groups__rules"]) for row in rows if row["groups__rules"]
+        ),
     )
 
 

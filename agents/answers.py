@@ -8,7 +8,7 @@ from typing import Literal
 from uuid import UUID
 
 from agents.limits import CallKey
-from agents.parts import JSONObject, PersonAnswer, PersonNeeded, Resumed, ToolRequest, ToolResult
+from agents.parts import JSONObject, PersonAnswer, PersonNeeded, Resumed, Seal, ToolRequest, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class OpenCall:
     answered (`note`, edited `arguments`) · `expired`: nobody has · `running`: it ran in a task that is gone ·
     `finished`: `result` is stored. `approved`: a person allowed it, whatever was asked later. `needed` is what a
     waiting one waits for, unless it is an approval; `resumed` what a pending or allowed one is made again with.
+    `seal` is what the approval is for (None: it was never asked), `again` that an earlier approval became void.
     """
 
     call_id: UUID
@@ -54,6 +55,8 @@ class OpenCall:
     approved: bool = False
     needed: PersonNeeded | None = None
     resumed: Resumed | None = None
+    seal: Seal | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accounts.rules import rule_findings
 from agents.models import Agent, ModelEndpoint
-from mcpservers.definitions import Finding, header_findings, rule_findings, url_finding
+from mcpservers.definitions import Finding, header_findings, url_finding
 
 
 def endpoint_findings(endpoint: ModelEndpoint) -> Iterator[Finding]:

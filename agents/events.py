@@ -68,13 +68,15 @@ class CallStarted:
 class CallAsked:
     """The call needs a person; the consumer has made the question when it asks for the next event.
 
-    Without `needed` it is an approval. `live`: the call goes on running and waits for the answer itself.
+    Without `needed` it is an approval. `live`: the call goes on running and waits for the answer itself. `again`: an
+    approval was given, and is void, since the tool or the arguments changed.
     """
 
     call_id: UUID
     call: PreparedCall
     needed: PersonNeeded | None = None
     live: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

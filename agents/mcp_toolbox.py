@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.actors import Actor, stand_in
+from agents.deciding import Always, decide_call
 from agents.models import Agent, AgentServer
 from agents.own_results import denied_by_rule
 from agents.parts import (
@@ -29,9 +30,8 @@ from chatui.errors import ChatUIError
 from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from mcpservers import calls, catalogue, connections
-from mcpservers.approvals import Do, Rule, RuleVerdict, claims
+from mcpservers.approvals import Do, claims, fingerprint
 from mcpservers.catalogue import Offer, OfferedTool, WantedServer
-from mcpservers.models import MCPServer
 from mcpservers.requests import RequestContext
 from mcpservers.schemas import DIALECTS
 
@@ -60,6 +60,7 @@ class MCPToolbox:
     present: bool = True
     dialect: str = "openai"
     request: RequestContext | None = None  # of the turn, for servers whose definition depends on it
+    always: Always | None = None  # what the actor has allowed for good; None: nothing can be
     _tools: dict[str, OfferedTool] = field(default_factory=dict)
     _withheld: dict[str, OfferedTool] = field(default_factory=dict)
     _missing: dict[str, ToolResult] = field(default_factory=dict)  # what their server does not know any more
@@ -109,18 +110,22 @@ class MCPToolbox:
         )
         if problem:
             return self._prepared(request, tool, Decision.DENY, "bad arguments", error_result(problem), arguments)
-        decided = await in_rows(_decide, self.agent_id, tool)
+        pin = fingerprint(definition)
+        decided = await in_rows(
+            decide_call, self.actor, self.agent_id, tool, pin, present=self.present, always=self.always
+        )
         if decided.do is Do.DENY:
             result = denied_by_rule(decided.reason)
             return self._prepared(request, tool, Decision.DENY, decided.reason, result, arguments)
-        if decided.do is Do.ASK and not self.present:
-            result = denied_by_rule(
-                "this tool needs a person's approval, and nobody is present to give it. "
-                "An admin can allow it by a rule of the server or the agent."
-            )
-            return self._prepared(request, tool, Decision.DENY, decided.reason, result, arguments)
         decision = Decision.ALLOW if decided.do is Do.ALLOW else Decision.ASK
-        return self._prepared(request, tool, decision, decided.reason, None, arguments)
+        return replace(
+            self._prepared(request, tool, decision, decided.reason, None, arguments),
+            definition=pin,
+            can_edit=decided.can_edit,
+            can_remember=decided.can_remember,
+            approvers=decided.approvers,
+            input_schema=definition.input_schema,
+        )
 
     async def call(
         self, call: PreparedCall, progress: ProgressCallback, ask: AskCallback | None = None
@@ -204,21 +209,6 @@ def _description(tool: OfferedTool, limit: int | None) -> str:
     return words if limit is None or len(words) <= limit else words[: limit - 1] + "…"
 
 
-_server = PreparedQuery(lambda server: MCPServer.objects.as_system().filter(pk=server), UUID)
-_rules = PreparedQuery(lambda agent: Agent.objects.as_system().filter(pk=agent).values_list("rules", flat=True), UUID)
-
-
-def _decide(agent_id: UUID | None, tool: OfferedTool) -> RuleVerdict:
-    """The verdict on fresh rows of server and agent: two queries."""
-    server = _server.first(tool.server_id)
-    if server is None or not server.enabled:
-        return RuleVerdict(Do.DENY, "the server was switched off or removed")
-    rules: Sequence[Rule] = ()
-    if agent_id is not None:
-        rules = _rules.first(agent_id) or ()
-    return catalogue.decide(server, tool.name, rules)
-
-
 @dataclass(frozen=True, slots=True)
 class _Needs:
     wanted: tuple[WantedServer, ...]
@@ -260,6 +250,7 @@ async def open_toolbox(
     images: bool = False,
     present: bool = True,
     request: RequestContext | None = None,
+    always: Always | None = None,
 ) -> MCPToolbox:
     """The toolbox of one turn: the agent's servers, or the named ones of them (`()` for none).
 
@@ -271,7 +262,7 @@ async def open_toolbox(
         needs = await in_rows(_needs, actor, agent_id, servers)
     if request is None:
         offer = await catalogue.offered_to(actor, needs.wanted, dialect=dialect, agent_rules=needs.rules)
-        return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect)
+        return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, always=always)
     connections.manager().open_run(request.run)
     try:
         offer = await catalogue.offered_to(
@@ -280,4 +271,4 @@ async def open_toolbox(
     except BaseException:
         connections.manager().close_run(request.run)
         raise
-    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, request)
+    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, request, always)

@@ -26,6 +26,9 @@ NO_TOOLS = ToolResult(ToolStatus.ERROR, "not run: no tools are available. Answer
 TOO_MANY = ToolResult(ToolStatus.ERROR, "not run: the limit of tool calls for one turn was reached")
 
 
+CHANGED = "It was allowed before, but the tool or its arguments have changed since then."
+
+
 def denied(note: str = "") -> ToolResult:
     """A person denied the call; `note` is what the person wants the model to know."""
     text = "denied: the user did not allow this call."
@@ -42,6 +45,12 @@ def edited(result: ToolResult, arguments: JSONObject) -> ToolResult:
     """`result` of a call whose arguments a person changed, saying so: the model knows only its own."""
     changed = json.dumps(arguments, ensure_ascii=False)
     return replace(result, text=f"(The user changed the arguments to {changed} and allowed the call.)\n\n{result.text}")
+
+
+def asked_again(result: ToolResult) -> ToolResult:
+    """`result` of a call whose first approval became void, saying so."""
+    told = "(The tool or the arguments changed after the user had allowed this call, so the user was asked again.)"
+    return replace(result, text=f"{told}\n\n{result.text}")
 
 
 def unrun(call: PreparedCall, reason: str, result: ToolResult) -> PreparedCall:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -220,6 +221,14 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Seal:
+    """What an approval is for, as hashes: the tool's definition and the arguments. It covers nothing else."""
+
+    definition: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedCall:
     """A request after the toolbox looked at it: resolved, its arguments checked, and decided, with the reason.
 
@@ -240,6 +249,9 @@ class PreparedCall:
     account: str | None = None  # the name of the linked account that it acts with
     can_edit: bool = False  # a person who is asked may change the arguments
     can_remember: bool = False  # … may answer *Always allow*
+    approvers: frozenset[UUID] | None = None  # the only ones who may answer; None: whose turn it is
+    definition: str = ""  # hash of the tool's, as it is now
+    input_schema: JSONObject | None = None  # the tool's own, which changed arguments must keep to
     result: ToolResult | None = None
     resumed: Resumed | None = None  # it was made before, and needed a person
 
@@ -248,3 +260,7 @@ class PreparedCall:
         if self.arguments is None:
             return self.request.name, self.request.arguments
         return self.request.name, json.dumps(self.arguments, sort_keys=True)
+
+    @property
+    def seal(self) -> Seal:
+        return Seal(self.definition, hashlib.sha256("\0".join(self.key).encode("utf-8", "replace")).hexdigest())

@@ -18,12 +18,14 @@ from agents.limits import CallKey
 from agents.own_results import (
     CANCELLED,
     CANCELLED_UNSTARTED,
+    CHANGED,
     EXPIRED,
     INTERNAL_ERROR,
     INTERRUPTED,
     OUT_OF_TIME,
     OUT_OF_TIME_UNSTARTED,
     SIGN_IN_DECLINED,
+    asked_again,
     denied,
     denied_by_rule,
     edited,
@@ -36,6 +38,7 @@ from agents.parts import (
     PersonNeeded,
     PreparedCall,
     Resumed,
+    Seal,
     ToolRequest,
     ToolResult,
 )
@@ -56,6 +59,7 @@ class Call:
     """One call of the round and how far it is."""
 
     __slots__ = (
+        "again",
         "allowed",
         "answering",
         "edited",
@@ -66,6 +70,7 @@ class Call:
         "request",
         "result",
         "resumed",
+        "seal",
         "state",
         "task",
     )
@@ -74,6 +79,8 @@ class Call:
         self.id, self.request, self.prepared = id, request, prepared
         self.state: Literal["preparing", "waiting", "ready", "running", "finished"] = "preparing"
         self.allowed = False  # by a person
+        self.seal: Seal | None = None  # what was asked, and is allowed then
+        self.again = False  # it was allowed before, and that is void
         self.edited: JSONObject | None = None
         self.result: ToolResult | None = None  # set when it is finished
         self.task: asyncio.Task[None] | None = None
@@ -81,6 +88,13 @@ class Call:
         self.needed: PersonNeeded | None = None  # what it waits for, unless that is an approval
         self.answering: asyncio.Future[PersonAnswer] | None = None  # what a running call waits for
         self.resumed: Resumed | None = None
+
+    def may_run(self, prepared: PreparedCall) -> bool:
+        """Whether a person allowed just this: not another definition, nor other arguments than were shown or edited."""
+        if not self.allowed or self.seal is None:
+            return self.allowed
+        is_same = self.edited is not None or prepared.seal.arguments == self.seal.arguments
+        return is_same and prepared.seal.definition == self.seal.definition
 
     @property
     def key(self) -> CallKey:
@@ -178,6 +192,7 @@ class Round:
         """Take the calls of a stored round, each from where it stands."""
         for stored in open_calls:
             call = self.calls[stored.call_id] = Call(stored.call_id, stored.request)
+            call.seal, call.again = stored.seal, stored.again
             match stored.state:
                 case "finished":
                     call.state, call.result = "finished", stored.result or INTERRUPTED
@@ -276,11 +291,22 @@ class Round:
             self._finish(call, prepared.result)
         elif prepared.decision is Decision.DENY:
             self._finish(call, denied_by_rule(prepared.reason))
-        elif prepared.decision is Decision.ASK and not call.allowed:
-            call.state = "waiting"
-            self._events.append(CallAsked(call.id, prepared))
+        elif prepared.decision is Decision.ASK and not call.may_run(prepared):
+            self._ask(call, prepared)
         else:
             call.state = "ready"
+
+    def _ask(self, call: Call, prepared: PreparedCall) -> None:
+        void = call.allowed
+        if void:
+            call.allowed, call.again, edited, call.edited = False, True, call.edited, None
+            if edited is not None:  # they were written for what is no more: back to what the model wrote
+                self._prepare(call)
+                return
+        if call.again:
+            prepared = call.prepared = replace(prepared, reason=f"{CHANGED} {prepared.reason}")
+        call.state, call.seal = "waiting", prepared.seal
+        self._events.append(CallAsked(call.id, prepared, again=call.again))
 
     def _decide(self, call: Call, decided: Decided) -> None:
         if call.needed is not None:
@@ -404,6 +430,8 @@ class Round:
             return
         if call.edited is not None:
             result = edited(result, call.edited)
+        if call.again:
+            result = asked_again(result)
         call.state, call.result = "finished", result
         self._events.append(CallFinished(call.id, result))
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING
 
-Rule = Mapping[str, Any]  # {"tool": glob, "do": "allow" | "ask" | "deny", "remember"?: bool}
+from accounts.actors import GroupRules
+from accounts.rules import Rule
+
+if TYPE_CHECKING:
+    from mcpservers.entries import Definition
+
+__all__ = ["Do", "Rule", "RuleList", "RuleVerdict", "claims", "fingerprint", "matches", "rule_lists", "verdict"]
+
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
@@ -34,42 +43,103 @@ class RuleList:
 
 @dataclass(frozen=True, slots=True)
 class RuleVerdict:
-    """What happens to a call, and why, in words for a person. `remember`: a person may answer *Always allow*."""
+    """What happens to a call, and why, in words for a person.
+
+    Of one that asks: `remember`, a person may answer *Always allow*; `edit`, a person may change the arguments;
+    `approvers`, one list for each rule that names who may answer, in place of the person whose call it is.
+    """
 
     do: Do
     reason: str
     remember: bool = True
+    edit: bool = False
+    approvers: tuple[tuple[str, ...], ...] = ()
+
+
+def rule_lists(
+    slug: str,
+    tool: str,
+    *,
+    server: Sequence[Rule],
+    groups: Sequence[GroupRules] = (),
+    agent: Sequence[Rule] = (),
+) -> list[RuleList]:
+    """Every list that has a say in a call of `tool` of the server `slug`: the server's, each group's, the agent's."""
+    subject = f"{slug}__{tool}"
+    return [
+        RuleList("the server", server),
+        *(RuleList(f"the group “{group.slug}”", group.rules, subject) for group in groups),
+        RuleList("the agent", agent, subject),
+    ]
 
 
 def verdict(tool: str, *, lists: Sequence[RuleList], read_only: Sequence[str] = ()) -> RuleVerdict:
     """Within a list the first match decides, across lists the strictest; a list without a match has no say.
 
     Without any match the tool is allowed if a glob of `read_only`, an admin's word, matches it; else a person is
-    asked. A rule that matches and cannot be understood denies.
+    asked. A rule that matches and cannot be understood, or that another for the same pattern contradicts, denies.
     """
-    votes = [vote for rules in lists if (vote := _vote(tool, rules)) is not None]
+    votes = [vote for rules in lists if (vote := vote_of(tool, rules)) is not None]
     if votes:
         strictest = max(votes, key=lambda vote: _STRICTNESS.index(vote.do))
-        remember = all(vote.remember for vote in votes if vote.do is Do.ASK)
-        return RuleVerdict(strictest.do, strictest.reason, remember)
+        asking = [vote for vote in votes if vote.do is Do.ASK]
+        return RuleVerdict(
+            strictest.do,
+            strictest.reason,
+            remember=all(vote.remember for vote in asking),
+            edit=bool(asking) and all(vote.edit for vote in asking),
+            approvers=tuple(names for vote in asking for names in vote.approvers),
+        )
     glob = next((glob for glob in read_only if matches(glob, tool)), None)
     if glob is not None:
         return RuleVerdict(Do.ALLOW, f"An admin marked “{glob}” as read-only.")
     return RuleVerdict(Do.ASK, "No rule allows this tool, so a person is asked.")
 
 
-def _vote(tool: str, rules: RuleList) -> RuleVerdict | None:
+def vote_of(tool: str, rules: RuleList) -> RuleVerdict | None:
+    """What one list says of a call; None where nothing in it matches."""
     for rule in rules.rules:
         glob = rule.get("tool") if isinstance(rule, Mapping) else None
         if not isinstance(glob, str):
             return RuleVerdict(Do.DENY, f"A rule of {rules.origin} cannot be understood: {rule!r}.")
         if not matches(glob, rules.subject or tool):
             continue
-        if rule.get("do") not in list(Do):
+        approvers = rule.get("approvers", ())
+        if rule.get("do") not in list(Do) or not _are_names(approvers):
             return RuleVerdict(Do.DENY, f"The rule “{glob}” of {rules.origin} cannot be understood.")
+        if any(other.get("tool") == glob and other.get("do") != rule["do"] for other in _understood(rules.rules)):
+            return RuleVerdict(Do.DENY, f"Rules of {rules.origin} for “{glob}” contradict each other.")
         do = Do(rule["do"])
-        return RuleVerdict(do, f"The rule “{glob}: {do}” of {rules.origin} decides.", rule.get("remember") is not False)
+        return RuleVerdict(
+            do,
+            f"The rule “{glob}: {do}” of {rules.origin} decides.",
+            remember=rule.get("remember") is not False,
+            edit=rule.get("edit") is True,
+            approvers=(tuple(approvers),) if approvers and do is Do.ASK else (),
+        )
     return None
+
+
+def _understood(rules: Sequence[Rule]) -> list[Rule]:
+    return [rule for rule in rules if isinstance(rule, Mapping)]
+
+
+def _are_names(approvers: object) -> bool:
+    return isinstance(approvers, list | tuple) and all(isinstance(name, str) for name in approvers)
+
+
+def fingerprint(definition: Definition) -> str:
+    """A hash of what a tool is, for a person as for a model: an approval is for this and for nothing else."""
+    told = {
+        "name": definition.name,
+        "title": definition.title,
+        "description": definition.description,
+        "input": definition.input_schema,
+        "output": definition.output_schema,
+        "annotations": dict(definition.annotations),
+    }
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def matches(glob: str, name: str) -> bool:

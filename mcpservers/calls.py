@@ -126,8 +126,8 @@ def _refusal(
         return verdict.reason
     if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):
         return "The agent does not offer this tool."
-    rules = approvals.RuleList("the server", server.rules)
-    decided = approvals.verdict(tool, lists=[rules], read_only=server.read_only)
+    rules = approvals.rule_lists(server.slug, tool, server=server.rules, groups=actor.group_rules)
+    decided = approvals.verdict(tool, lists=rules, read_only=server.read_only)
     return decided.reason if decided.do is approvals.Do.DENY else ""
 
 

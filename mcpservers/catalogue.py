@@ -14,12 +14,12 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.actors import Actor
+from accounts.actors import Actor, GroupRules
 from accounts.policy import Verdict, granted
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from mcpservers import connections, entries, fetching
-from mcpservers.approvals import Do, Rule, RuleList, RuleVerdict, matches, verdict
+from mcpservers.approvals import Do, Rule, RuleVerdict, matches, rule_lists, verdict
 from mcpservers.discovery import discover
 from mcpservers.entries import Entry
 from mcpservers.errors import NotReadyError
@@ -233,7 +233,7 @@ def _judged(actor: Actor, candidate: _Candidate, dialect: str, agent_rules: Sequ
         allowed = general
         if per_tool:
             allowed = granted(actor, [grant for grant in grants if not grant.tool or matches(grant.tool, name)])
-        decided = decide(server, name, agent_rules)
+        decided = decide(server, name, agent_rules, actor.group_rules)
         withheld = definition.quarantined or ("" if allowed else allowed.reason)
         if not withheld and decided.do is Do.DENY:
             withheld = decided.reason
@@ -243,12 +243,11 @@ def _judged(actor: Actor, candidate: _Candidate, dialect: str, agent_rules: Sequ
     return offered
 
 
-def decide(server: MCPServer, tool: str, agent_rules: Sequence[Rule] = ()) -> RuleVerdict:
-    """What the rules of the server and of the agent say of a call."""
-    lists = [
-        RuleList("the server", server.rules),
-        RuleList("the agent", agent_rules, f"{server.slug}__{tool}"),
-    ]
+def decide(
+    server: MCPServer, tool: str, agent_rules: Sequence[Rule] = (), group_rules: Sequence[GroupRules] = ()
+) -> RuleVerdict:
+    """What the rules of the server, of a person's groups and of the agent say of a call."""
+    lists = rule_lists(server.slug, tool, server=server.rules, groups=group_rules, agent=agent_rules)
     return verdict(tool, lists=lists, read_only=server.read_only)
 
 

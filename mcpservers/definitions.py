@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from accounts.rules import rule_findings
 from mcpservers.models import MCPServer, Transport
 from mcpservers.placeholders import ENVIRONMENT, PLACEHOLDER, names_in, references_in
 
@@ -21,7 +22,6 @@ _NAMESPACES = {
     "obo": {"access_token"},
     "request": {"conversation_id", "turn_id", "message_id"},
 }
-DECISIONS = ("allow", "ask", "deny")
 
 Finding = tuple[str, str]  # the field, what is wrong with it: never a value of a secret
 
@@ -120,22 +120,6 @@ def variable_findings(variables: Any) -> Iterator[str]:
 def glob_findings(globs: Any) -> Iterator[str]:
     if not isinstance(globs, list) or not all(isinstance(glob, str) and glob for glob in globs):
         yield "This is a list of patterns such as “get_*”."
-
-
-def rule_findings(rules: Any) -> Iterator[str]:
-    """What is wrong with a list of rules `{tool: glob, do: allow|ask|deny, remember?}`, each named by its place."""
-    if not isinstance(rules, list):
-        yield "The rules are a list of {tool, do}."
-        return
-    for number, rule in enumerate(rules, start=1):
-        if not isinstance(rule, dict) or rule.keys() - {"remember"} != {"tool", "do"}:
-            yield f"Rule {number} has the keys tool and do, and may have remember."
-        elif not isinstance(rule["tool"], str) or not rule["tool"]:
-            yield f"Rule {number}: tool is a pattern such as “get_*”."
-        elif rule["do"] not in DECISIONS:
-            yield f"Rule {number}: do is one of {', '.join(DECISIONS)}."
-        elif not isinstance(rule.get("remember", True), bool):
-            yield f"Rule {number}: remember is true or false."
 
 
 def _texts(value: Any) -> bool:

@@ -47,12 +47,14 @@ def agent_json(
         "starters": list(agent.starters),
         "model": {"title": profile.title or profile.name, "images": profile.images, "tools": profile.tools},
         "servers": [
-            server_json(agent, row, states.get(row.server.slug), values.get(row.server_id, {})) for row in rows
+            server_json(actor, agent, row, states.get(row.server.slug), values.get(row.server_id, {})) for row in rows
         ],
     }
 
 
-def server_json(agent: Agent, row: AgentServer, state: ServerState | None, values: Mapping[str, str]) -> dict[str, Any]:
+def server_json(
+    actor: Actor, agent: Agent, row: AgentServer, state: ServerState | None, values: Mapping[str, str]
+) -> dict[str, Any]:
     """A server as this agent uses it: only the tools that the agent takes of it, decided by its rules too."""
     tools = state.tools if state else ()
     return {
@@ -61,14 +63,14 @@ def server_json(agent: Agent, row: AgentServer, state: ServerState | None, value
         "description": row.server.description,
         "state": state.state if state else "unknown",
         "message": state.message if state else "",
-        "tools": [tool_json(agent, row, tool) for tool in tools if _takes(row.tools, tool.name)],
+        "tools": [tool_json(actor, agent, row, tool) for tool in tools if _takes(row.tools, tool.name)],
         "variables": declared_variables(row.server, values),
     }
 
 
-def tool_json(agent: Agent, row: AgentServer, tool: OfferedTool) -> dict[str, Any]:
+def tool_json(actor: Actor, agent: Agent, row: AgentServer, tool: OfferedTool) -> dict[str, Any]:
     """`withheld` says why the model is not shown the tool; empty for one that it is."""
-    decided = catalogue.decide(row.server, tool.name, agent.rules)
+    decided = catalogue.decide(row.server, tool.name, agent.rules, actor.group_rules)
     denied = decided.reason if decided.do is Do.DENY else ""
     return {
         "name": tool.name,

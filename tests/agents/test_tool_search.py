@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import mcp_toolbox
+from agents.deciding import CallVerdict
 from agents.mcp_toolbox import MCPToolbox
 from agents.own_tools import TurnToolbox
 from agents.parts import Decision, ToolRequest, ToolStatus
 from agents.tool_search import Deferral, EarlierCall, Room, SearchTools, recall, tokens_of
-from mcpservers.approvals import Do, RuleVerdict
+from mcpservers.approvals import Do
 from mcpservers.catalogue import Offer, OfferedTool
 from mcpservers.entries import Definition
 from tests.fakes.mcp_targets import actor
@@ -179,7 +180,7 @@ async def test_what_an_earlier_call_found_or_used_is_offered_again() -> None:
 async def test_a_deferred_tool_that_a_model_calls_by_name_is_checked_and_offered_from_then_on(
     monkeypatch: Any, transactional_db: None
 ) -> None:
-    monkeypatch.setattr(mcp_toolbox, "_decide", lambda *_: RuleVerdict(Do.ASK, "no rule"))
+    monkeypatch.setattr(mcp_toolbox, "decide_call", lambda *_, **__: CallVerdict(Do.ASK, "no rule"))
     toolbox = opened()
     prepared = await toolbox.prepare(ToolRequest("c", "cn__weather", "{}"))
     assert prepared.decision is Decision.ASK
