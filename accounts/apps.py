@@ -1,6 +1,7 @@
 """Django's registration of this app."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class AccountsConfig(AppConfig):
@@ -8,6 +9,7 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from accounts import signals
+        from accounts import audit_guard, signals
 
         signals.watch()
+        post_migrate.connect(audit_guard.after_migrate, sender=self, dispatch_uid="audit-guard")

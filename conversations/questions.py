@@ -17,7 +17,7 @@ from agents.parts import PersonAnswer
 from chatui.errors import ChatUIError, NotFoundError
 from chatui.rows import writing
 from chatui.text import clean
-from conversations import transitions
+from conversations import auditing, transitions
 from conversations.models import Question, ToolCall, Turn
 
 
@@ -133,10 +133,12 @@ def expire() -> list[UUID]:
             )
             if not closed:
                 continue
-            ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(
+            ended = ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(
                 status=ToolCall.Status.EXPIRED,
                 result_text="Nobody decided in time. The call was not made.",
             )
+            if ended and question.call_id is not None:
+                auditing.record_end(question.call_id)
             if transitions.resume(question.turn_id):
                 resumed.append(question.turn_id)
     return resumed

@@ -13,9 +13,9 @@ from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from agents.parts import Decision, PersonNeeded, PreparedCall, ToolResult
-from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from chatui.text import clean, clean_json
+from conversations import auditing
 from conversations.models import Attachment, Message, Question, ToolCall, Turn
 from conversations.representations import attachment_json, shortened_content
 from conversations.transitions import Progress
@@ -68,6 +68,7 @@ def store_round(
             arguments=clean_json(call.arguments) if call.arguments is not None else None,
             extra=clean_json(call.request.extra),
             status=status,
+            verdict=call.decision.value,
             reason=call.reason,
             started_at=now if status is ToolCall.Status.RUNNING else None,
         )
@@ -155,11 +156,6 @@ class StoredResult:
     decided_by: str | None
 
 
-_decided_by = PreparedQuery(
-    lambda call: ToolCall.objects.filter(pk=call).values_list("decided_by__username", flat=True), UUID
-)
-
-
 def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
     """Store how a call ended, its artifacts as files; a call that has ended already stays as it is."""
     attachments = [
@@ -184,14 +180,15 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
             result_text=clean(result.text),
             result_content=content,
             duration_ms=result.duration_ms,
+            account_id=result.account_id,
         )
+        decided_by = auditing.record_end(call_id) if updated else None
         if updated:
             Attachment.objects.as_system().bulk_create(attachments)
     if not updated:
         for attachment in attachments:
             attachment.file.delete(save=False)
         attachments, content = [], []
-    decided_by = _decided_by.first(call_id)
     return StoredResult(
         shortened_content(content, call_id),
         [attachment_json(attachment) for attachment in attachments],

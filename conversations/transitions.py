@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
-from conversations import usage
+from conversations import auditing, usage
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
 from conversations.representations import answer_json, has_calls
 
@@ -185,18 +185,26 @@ def end(
 
 
 def _close_calls(turn_id: UUID, outcome: Message.Status) -> None:
-    open_calls = ToolCall.objects.filter(turn=turn_id, status__in=ToolCall.OPEN)
-    if outcome is Message.Status.STOPPED:
-        open_calls.filter(status=ToolCall.Status.RUNNING).update(
-            status=ToolCall.Status.CANCELLED, result_text="Cancelled by the user. It may have taken effect."
-        )
-        open_calls.update(status=ToolCall.Status.CANCELLED, result_text="Cancelled by the user before it ran.")
-    else:
-        open_calls.filter(status=ToolCall.Status.RUNNING).update(
-            status=ToolCall.Status.INTERRUPTED, result_text="Interrupted: it may have taken effect."
-        )
-        open_calls.update(status=ToolCall.Status.INTERRUPTED, result_text="Interrupted before it ran.")
+    calls = ToolCall.objects.select_for_update(of=("self",)).filter(turn=turn_id, status__in=ToolCall.OPEN)
+    status, began, waited = _CLOSED[outcome is Message.Status.STOPPED]
+    closed = dict(calls.values_list("pk", "status"))
+    for running, text in ((True, began), (False, waited)):
+        ids = [id for id, before in closed.items() if (before == ToolCall.Status.RUNNING) is running]
+        if ids:
+            ToolCall.objects.filter(pk__in=ids).update(status=status, result_text=text)
+    auditing.record_ends(closed)
     Question.objects.as_system().filter(turn=turn_id, state=Question.State.OPEN).update(state=Question.State.VOID)
+
+
+# Whether the turn was stopped: what its open calls become, and what is told of one that ran and of one that did not.
+_CLOSED = {
+    True: (
+        ToolCall.Status.CANCELLED,
+        "Cancelled by the user. It may have taken effect.",
+        "Cancelled by the user before it ran.",
+    ),
+    False: (ToolCall.Status.INTERRUPTED, "Interrupted: it may have taken effect.", "Interrupted before it ran."),
+}
 
 
 # --- Heartbeat and reaper -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from django.db import IntegrityError
 from django.db.models import Q
 from django.utils import timezone
 
-from accounts import policy
+from accounts import audit, policy
 from accounts.actors import Actor, stand_in
 from agents.models import Agent, AgentGrant
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
@@ -193,6 +193,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
             "accounts": dict(new.accounts),
             "system": new.system,
             "parameters": dict(new.parameters),
+            "via": audit.via_of(actor),
         },
         first_part=first_part,
         rounds=max((part["round"] for part in answer.parts if "round" in part), default=0),

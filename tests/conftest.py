@@ -15,6 +15,7 @@ from django.core.management import CommandError
 from django.db import connection
 from django.test import TransactionTestCase
 
+from accounts import audit_guard
 from accounts.actors import Actor, find_actor
 from accounts.models import Membership, Organization, Role, User
 from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
@@ -149,7 +150,8 @@ _empty_tables = TransactionTestCase._fixture_teardown
 def _empty_tables_patiently(self: TransactionTestCase, attempts: int = 5) -> None:
     for attempt in range(attempts):
         try:
-            return _empty_tables(self)
+            with audit_guard.opened("retention"):
+                return _empty_tables(self)
         except CommandError:
             if attempt == attempts - 1:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from django.apps import apps
@@ -11,6 +12,9 @@ from django.db import models
 from django.db.models import Value
 from django.db.models.functions import Cast
 
+from accounts import audit
+from accounts.audit_guard import opened
+from accounts.models import AuditAction, AuditRecord
 from chatui.fields import DecryptionError, EncryptedJSONField, EncryptedTextField, rotated
 
 Encrypted = EncryptedTextField | EncryptedJSONField
@@ -39,6 +43,7 @@ class Command(BaseCommand):
         lost = 0
         for model, field in encrypted_fields():
             lost += self._rotate(model, field, max(1, batch))
+        audit.record(AuditAction.KEYS_ROTATED, organization_id=None, via=audit.Via.COMMAND, details={"lost": lost})
         if lost:
             raise CommandError(f"{lost} stored secrets cannot be decrypted with any of ENCRYPTION_KEYS; see above.")
 
@@ -50,21 +55,22 @@ class Command(BaseCommand):
         rows = model._base_manager.annotate(stored=Cast(field.name, models.TextField())).order_by("pk")
         page = list(rows.values_list("pk", "stored")[:batch])
         while page:
-            for pk, stored in page:
-                if field.is_clear(stored):
-                    continue
-                try:
-                    fresh = rotated(stored)
-                except DecryptionError:
-                    lost += 1
-                    self.stderr.write(f"{name} of {pk}: cannot be decrypted, left as it is.")
-                    continue
-                if fresh is None:
-                    current += 1
-                else:
-                    # Guarded by what was read: a value that was saved meanwhile is newer, and already current.
-                    value = Value(fresh, output_field=models.TextField())
-                    changed += rows.filter(pk=pk, stored=stored).update(**{field.name: value})
+            with opened("rotation") if model is AuditRecord else nullcontext():
+                for pk, stored in page:
+                    if field.is_clear(stored):
+                        continue
+                    try:
+                        fresh = rotated(stored)
+                    except DecryptionError:
+                        lost += 1
+                        self.stderr.write(f"{name} of {pk}: cannot be decrypted, left as it is.")
+                        continue
+                    if fresh is None:
+                        current += 1
+                    else:
+                        # Guarded by what was read: a value that was saved meanwhile is newer, and already current.
+                        value = Value(fresh, output_field=models.TextField())
+                        changed += rows.filter(pk=pk, stored=stored).update(**{field.name: value})
             page = list(rows.filter(pk__gt=page[-1][0]).values_list("pk", "stored")[:batch])
         self.stdout.write(f"{name}: {changed} rotated, {current} current, {lost} undecryptable.")
         return lost

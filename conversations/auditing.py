@@ -1,0 +1,94 @@
+"""The audit entry of a call that has ended, wherever it ended: written in the transaction that stores the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from accounts import audit
+from accounts.models import AuditAction, AuditRecord
+from chatui.prepared import PreparedQuery
+from conversations.models import ToolCall
+
+BODY_CHARACTERS = 65_536  # kept of the arguments, and of the result: each
+
+_COLUMNS = (
+    "pk",
+    "turn_id",
+    "server_id",
+    "server_slug",
+    "tool",
+    "name",
+    "arguments",
+    "arguments_text",
+    "verdict",
+    "reason",
+    "account_id",
+    "status",
+    "result_text",
+    "duration_ms",
+    "decided_by_id",
+    "decided_by__username",
+    "turn__started_by_id",
+    "turn__options",
+    "turn__agent_id",
+    "turn__agent__slug",
+    "turn__conversation__organization_id",
+    "turn__conversation__organization__audit_bodies",
+)
+
+
+def _rows(calls: QuerySet[ToolCall]) -> QuerySet[ToolCall, dict[str, Any]]:
+    rows: QuerySet[ToolCall, dict[str, Any]] = calls.values(*_COLUMNS)
+    return rows
+
+
+_one = PreparedQuery(lambda call: _rows(ToolCall.objects.filter(pk=call)), UUID)
+
+
+def record_end(call_id: UUID) -> str | None:
+    """Record that a call has ended, as its row now says; the name of who decided it. Two statements."""
+    row = _one.first(call_id)
+    if row is None:
+        return None
+    audit.write([_entry(row)])
+    name: str | None = row["decided_by__username"]
+    return name
+
+
+def record_ends(call_ids: Iterable[UUID]) -> None:
+    """Record that these calls have ended; two statements for all of them, none without any."""
+    ids = list(call_ids)
+    if ids:
+        audit.write([_entry(row) for row in _rows(ToolCall.objects.filter(pk__in=ids).order_by("round", "position"))])
+
+
+def _entry(row: Mapping[str, Any]) -> AuditRecord:
+    arguments = row["arguments_text"] if row["arguments"] is None else row["arguments"]
+    body = None
+    if row["turn__conversation__organization__audit_bodies"]:
+        body = audit.body_of(arguments, row["result_text"], BODY_CHARACTERS)
+    return audit.entry(
+        AuditAction.TOOL_CALL,
+        row["turn__conversation__organization_id"],
+        row["turn__started_by_id"],
+        AuditRecord.Via((row["turn__options"] or {}).get("via") or AuditRecord.Via.WEB),
+        agent_id=row["turn__agent_id"],
+        agent=row["turn__agent__slug"] or "",
+        server_id=row["server_id"],
+        server=row["server_slug"],
+        tool=row["tool"] or row["name"],
+        account_id=row["account_id"],
+        turn_id=row["turn_id"],
+        call_id=row["pk"],
+        arguments_hash=audit.arguments_hash(arguments),
+        verdict=row["verdict"],
+        reason=row["reason"],
+        approved_by_id=row["decided_by_id"],
+        status=row["status"],
+        duration_ms=row["duration_ms"],
+        body=body,
+    )
