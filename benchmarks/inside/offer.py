@@ -6,8 +6,10 @@ import asyncio
 import sys
 import time
 from typing import Any
+from uuid import UUID
 
-from accounts.models import Organization
+from accounts.actors import Actor, find_actor
+from accounts.models import Group, Membership, Organization
 from benchmarks.figures import median
 from benchmarks.inside.rows import Queries, somebody
 from benchmarks.product import ORGANIZATION
@@ -17,22 +19,37 @@ from mcpservers.catalogue import WantedServer
 from mcpservers.models import MCPServer, ServerGrant
 
 SERVERS = 20
+GROUPS = 20
 
 
-def _servers(url: str) -> list[MCPServer]:
+def _servers(url: str, name: str = "many") -> list[MCPServer]:
+    """Servers at `url`, each granted to the organization and to every group that the person is in."""
     organization = Organization.objects.get(slug=ORGANIZATION)
+    groups = Group.objects.filter(organization=organization, slug__startswith="bench-")
     servers = []
     for number in range(SERVERS):
-        fields = {"title": f"Server {number}", "transport": "streamable-http", "url": url}
-        server = MCPServer.objects.create(organization=organization, slug=f"many-{number}", **fields)
+        fields = {"title": f"{name} {number}", "transport": "streamable-http", "url": url}
+        server = MCPServer.objects.create(organization=organization, slug=f"{name}-{number}", **fields)
         ServerGrant.objects.create(server=server, whole_organization=True)
+        ServerGrant.objects.bulk_create(ServerGrant(server=server, group=group) for group in groups)
         servers.append(server)
     return servers
 
 
+def _in_many_groups(user_id: UUID) -> Actor:
+    membership = Membership.objects.get(user=user_id, organization__slug=ORGANIZATION)
+    for number in range(GROUPS):
+        group = Group.objects.create(organization_id=membership.organization_id, slug=f"bench-{number}")
+        group.memberships.add(membership)
+    actor = find_actor(user_id, membership.organization_id)
+    assert actor is not None
+    return actor
+
+
 async def _measured(url: str) -> dict[str, float]:
     queries = Queries()
-    actor, _ = await in_rows(somebody)
+    somebody_there, _ = await in_rows(somebody)
+    actor = await in_rows(_in_many_groups, somebody_there.user_id)
     servers = await in_rows(_servers, url)
     known = 0
     for server in servers:
@@ -54,16 +71,33 @@ async def _measured(url: str) -> dict[str, float]:
         # More tools than can be offered at once are left out, and said so.
         assert {problem.code for problem in offer.problems} <= {"too_many"}, offer.problems
         assert offer.tools, offer
+    connected = len(connects)
     return {
+        "with_down": await _with_as_many_that_are_down(actor, wanted),
         "median": median(took[1:]),
         "first": took[0],
         "known": known,
         "offered": len(offer.tools),
         "queries": made,
-        "connects": len(connects),
+        "connects": connected,
     }
 
 
+async def _with_as_many_that_are_down(actor: Actor, wanted: list[WantedServer]) -> float:
+    """Milliseconds of the offer with as many servers more that cannot be reached, which is known of them."""
+    down = await in_rows(_servers, "http://127.0.0.1:9/mcp", "down")
+    more = [*wanted, *(WantedServer(server.pk) for server in down)]
+    for _ in range(4):  # until every one of them is left alone for a while
+        await catalogue.offered_to(actor, more)
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        offer = await catalogue.offered_to(actor, more)
+        took.append((time.perf_counter() - began) * 1000)
+        assert len([problem for problem in offer.problems if problem.code == "unavailable"]) == SERVERS, offer.problems
+    return median(took)
+
+
 def measure(url: str) -> dict[str, float]:
-    """Milliseconds (`median`, and the `first` that reads the rows), and what it took."""
+    """Milliseconds for somebody in many groups (`median`; the `first`, from rows; `with_down`), and what it took."""
     return asyncio.run(_measured(url))

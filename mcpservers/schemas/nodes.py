@@ -84,8 +84,11 @@ def union(nodes: Iterable[Node | None]) -> Node | None:
 
 def _joined(typed: Iterable[Node]) -> list[Node]:
     """Branches that differ only in what they require, or in the values they allow, become one."""
+    known = list(typed)
+    if len(known) < 2:
+        return known
     result: dict[str, Node] = {}
-    for node in typed:
+    for node in known:
         key = same(_without(bare(node), "required", "enum")) + ("enum" if "enum" in node else "")
         result[key] = _join(result[key], node) if key in result else node
     return list(result.values())

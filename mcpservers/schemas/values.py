@@ -35,12 +35,16 @@ class Quarantined:
 
 def same(value: Any) -> str:
     """A key by which two JSON values are equal as JSON: unlike Python's `==` it tells `1` from `true` and `1.0`."""
-    return json.dumps(value, sort_keys=True)
+    return _encoded(value)
+
+
+_encoded = json.JSONEncoder(sort_keys=True).encode  # made once: `json.dumps` makes one for each value
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """`values` without repetitions, in order."""
-    return list({same(value): value for value in values}.values())
+    known = list(values)
+    return known if len(known) < 2 else list({same(value): value for value in known}.values())
 
 
 def fits(value: Any, kind: str) -> bool:
