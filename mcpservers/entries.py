@@ -20,6 +20,7 @@ from django.utils import timezone
 from mcpservers.discovery import Discovery
 from mcpservers.models import CatalogueEntry
 from mcpservers.naming import exposed_name
+from mcpservers.pins import pin_hash
 from mcpservers.schemas import DIALECTS, Quarantined, repair
 from mcpservers.visible import visible
 
@@ -53,6 +54,7 @@ class Definition:
     notes: tuple[str, ...] = ()
     quarantined: str = ""
     size: int = 0  # bytes of what a model is shown of it
+    pin: str = ""  # the hash of what the server sent
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +70,14 @@ class Entry:
     revision: int
     fetched_at: datetime
     _definitions: dict[str, tuple[Definition, ...]] = field(default_factory=dict)
+    _hashes: list[str] = field(default_factory=list)
+
+    @property
+    def hashes(self) -> list[str]:
+        """The pin of each tool (see `pins.pin_hash`), computed once."""
+        if len(self._hashes) != len(self.tools):
+            self._hashes = [pin_hash(tool) for tool in self.tools]
+        return self._hashes
 
     @property
     def is_stale(self) -> bool:
@@ -83,8 +93,8 @@ class Entry:
 
     def _repaired(self, dialect: str) -> Iterator[Definition]:
         names: set[str] = set()
-        for tool in self.tools:
-            definition = _definition(self.slug, tool, dialect)
+        for tool, pin in zip(self.tools, self.hashes, strict=True):
+            definition = replace(_definition(self.slug, tool, dialect), pin=pin)
             if definition.exposed_name in names:  # two names of one server with the same hash: made on purpose
                 definition = replace(definition, parameters={}, quarantined="Its name cannot be told from another's.")
             names.add(definition.exposed_name)

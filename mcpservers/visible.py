@@ -62,3 +62,15 @@ def is_visible(text: str) -> bool:
     """Whether nothing in `text` is hidden. Line ends of any kind do not count as hidden."""
     unified = text.replace("\r\n", "\n").replace("\r", "\n")
     return visible(unified) == unified
+
+
+def revealed(text: str) -> str:
+    """`text` with everything that `visible` would take away written out, as `⟨U+200B⟩`: for who must see it all."""
+    unified = text.replace("\r\n", "\n").replace("\r", "\n")
+    if is_visible(unified):
+        return unified
+    places = {match.start() for pattern in (_JOINER, _SELECTOR) for match in pattern.finditer(unified)}
+    return "".join(
+        character if at in places or _is_shown(character) else f"⟨U+{ord(character):04X}⟩"
+        for at, character in enumerate(unified)
+    )

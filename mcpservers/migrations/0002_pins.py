@@ -15,11 +15,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField(
-            model_name='catalogueentry',
-            name='hashes',
-            field=models.JSONField(default=list),
-        ),
-        migrations.AddField(
             model_name='mcpserver',
             name='new_tools',
             field=models.CharField(blank=True, choices=[('', 'As the trust says'), ('accept', 'Accept them when first seen, unless something about them is suspicious'), ('review', 'An admin accepts each of them')], default='', max_length=8),

@@ -189,7 +189,6 @@ class CatalogueEntry(models.Model):
     revision = models.BigIntegerField(default=0)  # taken before the fetch: a late writer never overwrites a newer list
     complete = models.BooleanField(default=True)
     tools = models.JSONField(default=list)  # as the server sent them
-    hashes = models.JSONField(default=list)  # of each tool, what a pin is compared with; empty in an older row
     warnings = models.JSONField(default=list)  # [{tool, message}], quarantined tools among them
     instructions = models.TextField(blank=True)
     fetched_at = models.DateTimeField()
