@@ -5,6 +5,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from conversations import views
+from conversations.linking import signing_in
 
 handler400 = "chatui.error_pages.bad_request"
 handler403 = "chatui.error_pages.permission_denied"
@@ -15,6 +16,9 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("o/<slug:organization>/", views.chat, name="chat"),
     path("o/<slug:organization>/c/<uuid:conversation>/", views.chat, name="conversation"),
+    path("o/<slug:organization>/connections/", include("conversations.linking.urls")),
+    path("mcp/oauth/callback", signing_in.callback, name="oauth_callback"),
+    path("mcp/oauth/client.json", signing_in.client_document, name="oauth_client"),
     path("accounts/", include("accounts.urls")),
     path("accounts/", include("allauth.urls")),
     path("api/v1/", include("conversations.api.urls")),

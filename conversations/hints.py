@@ -39,3 +39,8 @@ def turn_changed(turn_id: UUID, conversation_id: UUID, status: str) -> str:
 
 def question_changed(question_id: UUID, kind: str, state: str, turn_id: UUID) -> str:
     return frame("question.changed", question_id=question_id, kind=kind, state=state, turn_id=turn_id)
+
+
+def connection_changed(organization: str, server: str, state: str, account: str) -> str:
+    """`state`: `connected` or `disconnected`; organization and server are slugs, the account is its name."""
+    return frame("connection.changed", organization=organization, server=server, state=state, account=account)

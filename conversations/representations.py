@@ -229,6 +229,7 @@ def conversation_json(conversation: Conversation, turn: Turn | None = None) -> d
         "agent": {"slug": agent.slug, "name": agent.name} if agent else None,
         "pinned": conversation.pinned,
         "archived": conversation.archived,
+        "accounts": conversation.accounts,
         "temporary": conversation.kind == Conversation.Kind.TEMPORARY,
         "current_leaf": str(conversation.current_leaf_id) if conversation.current_leaf_id else None,
         "active_at": conversation.active_at.isoformat(),

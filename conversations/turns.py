@@ -19,6 +19,7 @@ from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLa
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from conversations import spending, titles, transitions
+from conversations.chosen_accounts import NotOfferedError, chosen_accounts
 from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Turn
 
 Part = dict[str, Any]
@@ -38,13 +39,6 @@ class TooManyTurnsError(ChatUIError):
     code = "too_many_turns"
     status = 429
     public_message = "You have too many answers running at once. Wait for one to finish, or stop it."
-
-
-class NotOfferedError(ChatUIError):
-    """The selection names a server, a model or an account that the agent does not offer."""
-
-    code = "not_offered"
-    public_message = "This agent does not offer that."
 
 
 class NotContinuableError(ChatUIError):
@@ -144,9 +138,13 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     if not fresh and Turn.objects.filter(conversation=conversation, status__in=Turn.OPEN).exists():
         raise TurnRunningError
     _check_selection(agent, new)
+    accounts = chosen_accounts(actor, agent, conversation, new.accounts)
 
     first_part = 0
     changed = ["current_leaf", "active_at"]
+    if accounts != conversation.accounts:
+        conversation.accounts = accounts
+        changed.append("accounts")
     if new.kind is Turn.Kind.START:
         parent = _parent(conversation, new)
         if new.earlier:
@@ -190,7 +188,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
             "timezone": new.timezone,
             "tools": new.tools,
             "servers": list(new.servers) if new.servers is not None else None,
-            "accounts": dict(new.accounts),
+            "accounts": accounts,
             "system": new.system,
             "parameters": dict(new.parameters),
             "via": audit.via_of(actor),
@@ -355,8 +353,6 @@ def _names(parts: Sequence[Part]) -> str:
 def _check_selection(agent: Agent, new: NewTurn) -> None:
     if new.agent and new.agent != agent.slug:
         raise InvalidRequestError(public_message="agent: this conversation is with another agent. Start a new chat.")
-    if new.accounts:
-        raise NotOfferedError(public_message=f"There is no account to choose for “{min(new.accounts)[:80]}”.")
     profile = agent.model
     if new.model and new.model not in (f"{profile.endpoint.slug}/{profile.slug}", profile.slug, profile.name):
         raise NotOfferedError(public_message=f"This agent does not offer the model “{new.model[:80]}”.")

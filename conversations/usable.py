@@ -9,6 +9,7 @@ from django.db.models import Prefetch
 from accounts import policy
 from accounts.actors import Actor
 from agents.models import Agent, AgentServer
+from chatui.errors import NotFoundError
 from mcpservers.models import MCPServer, ServerGrant
 
 
@@ -37,3 +38,12 @@ def reaches(actor: Actor, grants: Iterable[ServerGrant]) -> bool:
     whole = [grant for grant in rows if not grant.tool]
     single = (grant for grant in rows if grant.tool and not grant.deny)
     return bool(policy.granted(actor, whole)) or any(policy.granted(actor, [*whole, grant]) for grant in single)
+
+
+def usable_server(actor: Actor, slug: str) -> MCPServer:
+    """The server, if it is enabled and granted to the actor. Raises `NotFoundError`."""
+    rows = MCPServer.objects.visible_to(actor).filter(enabled=True, slug=slug).prefetch_related("grants")
+    server: MCPServer | None = rows.first()
+    if server is None or not reaches(actor, server.grants.all()):
+        raise NotFoundError(public_message="There is no such server.")
+    return server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +13,6 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.templatetags.static import static
 from django.utils import timezone
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
@@ -22,6 +20,7 @@ from django.views.decorators.http import require_safe
 from accounts import policy
 from accounts.actors import Actor, find_actor
 from accounts.models import Membership
+from conversations.browser_modules import import_map, preloads
 from conversations.models import Conversation
 
 ATTACHMENTS_PER_MESSAGE = 10
@@ -59,8 +58,8 @@ def chat(request: HttpRequest, organization: str, conversation: UUID | None = No
     context = {
         "title": title,
         "config": _config(actor, conversation),
-        "import_map": json.dumps({"imports": _import_map()}),
-        "preloads": _preloads(),
+        "import_map": json.dumps({"imports": import_map()}),
+        "preloads": preloads(),
         "api": _first_requests(actor, conversation),
     }
     return render(request, "chat/chat.html", context)
@@ -101,36 +100,3 @@ def _first_requests(actor: Actor, conversation: UUID | None) -> list[str]:
     if conversation is not None:
         addresses.append(f"/api/v1/conversations/{conversation}/messages{query}")
     return addresses
-
-
-@cache
-def _vendored() -> dict[str, str]:
-    names: dict[str, str] = json.loads((settings.BASE_DIR / "static/vendor/importmap.json").read_text())
-    return names
-
-
-@cache
-def _modules() -> list[str]:
-    """Our modules, by name. Those that are not modules, and what is loaded when needed, are left out."""
-    names = (path.name for path in (settings.BASE_DIR / "static/js").glob("*.js"))
-    return sorted(name for name in names if name != "theme-boot.js")
-
-
-def _import_map() -> dict[str, str]:
-    """Bare names of vendored modules, and our own addresses where the storage gives files hashed names.
-
-    Modules import each other by relative address; the map leads that address to the file of this release, so one
-    changed module does not change the name of every module that imports it.
-    """
-    imports = {specifier: static(f"vendor/{name}") for specifier, name in _vendored().items()}
-    for name in _modules():
-        plain, served = f"{settings.STATIC_URL}js/{name}", static(f"js/{name}")
-        if plain != served:
-            imports[plain] = served
-    return imports
-
-
-def _preloads() -> list[str]:
-    """Every module that the page needs, so that they load side by side and not one import after the other."""
-    vendored = [static(f"vendor/{name}") for specifier, name in _vendored().items() if "highlight" not in specifier]
-    return [static(f"js/{name}") for name in _modules()] + vendored

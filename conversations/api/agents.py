@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from accounts.actors import Actor
 from agents.models import Agent, AgentServer
 from conversations.api.door import Call
 from conversations.api.variables import declared_variables
+from conversations.linking.overview import Account, account_json, identity_of, own_accounts
 from conversations.usable import reaches, usable_agents
 from mcpservers import catalogue
 from mcpservers.approvals import Do, matches
@@ -21,23 +23,29 @@ from mcpservers.models import UserVariables
 
 async def index(call: Call) -> HttpResponse:
     """No server is connected for this: states and tools are what is known of them."""
-    agents, values = await call.rows(load)
+    agents, own = await call.rows(load)
     wanted = list({row.server_id for agent in agents for row in agent.servers.all()})
     states = {state.slug: state for state in await catalogue.server_states(call.actor, wanted)}
-    return JsonResponse({"items": [agent_json(call.actor, agent, states, values) for agent in agents]})
+    return JsonResponse({"items": [agent_json(call.actor, agent, states, own) for agent in agents]})
 
 
-def load(actor: Actor) -> tuple[list[Agent], dict[UUID, Mapping[str, str]]]:
-    """The usable agents, and the actor's variables by server; a constant number of queries."""
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a person has, by server: values of its variables, accounts at it."""
+
+    values: Mapping[UUID, Mapping[str, str]]
+    accounts: Mapping[UUID, Sequence[Account]]
+
+
+def load(actor: Actor) -> tuple[list[Agent], Own]:
+    """The usable agents, and what the actor has at their servers; a constant number of queries."""
     agents = usable_agents(actor)
-    servers = {row.server_id for agent in agents for row in agent.servers.all()}
+    servers = {row.server_id: row.server for agent in agents for row in agent.servers.all()}
     stored = UserVariables.objects.filter(user_id=actor.user_id, server__in=servers)
-    return agents, {row.server_id: row.values for row in stored}
+    return agents, Own({row.server_id: row.values for row in stored}, own_accounts(actor, servers.values()))
 
 
-def agent_json(
-    actor: Actor, agent: Agent, states: Mapping[str, ServerState], values: Mapping[UUID, Mapping[str, str]]
-) -> dict[str, Any]:
+def agent_json(actor: Actor, agent: Agent, states: Mapping[str, ServerState], own: Own) -> dict[str, Any]:
     rows = [row for row in agent.servers.all() if reaches(actor, row.server.grants.all())]
     profile = agent.model
     return {
@@ -46,15 +54,11 @@ def agent_json(
         "description": agent.description,
         "starters": list(agent.starters),
         "model": {"title": profile.title or profile.name, "images": profile.images, "tools": profile.tools},
-        "servers": [
-            server_json(actor, agent, row, states.get(row.server.slug), values.get(row.server_id, {})) for row in rows
-        ],
+        "servers": [server_json(actor, agent, row, states.get(row.server.slug), own) for row in rows],
     }
 
 
-def server_json(
-    actor: Actor, agent: Agent, row: AgentServer, state: ServerState | None, values: Mapping[str, str]
-) -> dict[str, Any]:
+def server_json(actor: Actor, agent: Agent, row: AgentServer, state: ServerState | None, own: Own) -> dict[str, Any]:
     """A server as this agent uses it: only the tools that the agent takes of it, decided by its rules too."""
     tools = state.tools if state else ()
     return {
@@ -64,7 +68,9 @@ def server_json(
         "state": state.state if state else "unknown",
         "message": state.message if state else "",
         "tools": [tool_json(actor, agent, row, tool) for tool in tools if _takes(row.tools, tool.name)],
-        "variables": declared_variables(row.server, values),
+        "variables": declared_variables(row.server, own.values.get(row.server_id, {})),
+        "identity": identity_of(row.server),
+        "accounts": [account_json(account) for account in own.accounts.get(row.server_id, ())],
     }
 
 

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from accounts.policy import Action
-from conversations.api import agents, attachments, conversations, listing, me, turns, variables
+from conversations.api import agents, attachments, connections, conversations, listing, me, turns, variables
 from conversations.api.door import methods
 
 urlpatterns = [
@@ -20,6 +20,11 @@ urlpatterns = [
     path(
         "servers/<slug:server>/variables",
         methods(Action.CHAT, GET=variables.read, PUT=variables.put, DELETE=variables.clear),
+    ),
+    path("connections", methods(Action.CHAT, GET=connections.index)),
+    path(
+        "connections/accounts/<uuid:account>",
+        methods(Action.CHAT, PATCH=connections.update, DELETE=connections.disconnect),
     ),
     path("attachments", methods(Action.CHAT, POST=attachments.upload)),
     path("attachments/<uuid:attachment>/content", methods(Action.CHAT, GET=attachments.content)),

@@ -10,10 +10,10 @@ from django.db.models import F
 from django.http import HttpResponse, JsonResponse
 
 from accounts.actors import Actor
-from chatui.errors import InvalidRequestError, NotFoundError
+from chatui.errors import InvalidRequestError
 from conversations.api import body
 from conversations.api.door import Call
-from conversations.usable import reaches
+from conversations.usable import usable_server
 from mcpservers.models import MCPServer, UserVariables
 
 VALUE_LIMIT = 8 * 1024  # characters
@@ -33,15 +33,6 @@ async def clear(call: Call, server: str) -> HttpResponse:
     return HttpResponse(status=204)
 
 
-def find(actor: Actor, slug: str) -> MCPServer:
-    """The server, if it is enabled and granted to the actor. Raises `NotFoundError`."""
-    rows = MCPServer.objects.visible_to(actor).filter(enabled=True, slug=slug).prefetch_related("grants")
-    server: MCPServer | None = rows.first()
-    if server is None or not reaches(actor, server.grants.all()):
-        raise NotFoundError(public_message="There is no such server.")
-    return server
-
-
 def declared_variables(server: MCPServer, values: Mapping[str, str]) -> list[dict[str, Any]]:
     """What a server asks its users for, and which of it `values` has; never a value."""
     return [
@@ -57,14 +48,14 @@ def declared_variables(server: MCPServer, values: Mapping[str, str]) -> list[dic
 
 
 def states(actor: Actor, slug: str) -> dict[str, Any]:
-    server = find(actor, slug)
+    server = usable_server(actor, slug)
     stored = UserVariables.objects.filter(server=server, user_id=actor.user_id).first()
     return {"variables": declared_variables(server, stored.values if stored else {})}
 
 
 def change(actor: Actor, slug: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Store `changes` and return `states`. Raises `InvalidRequestError`, naming the variable, and changes nothing."""
-    server = find(actor, slug)
+    server = usable_server(actor, slug)
     checked = {name: _checked(server, name, value) for name, value in changes.items()}
     with transaction.atomic():
         UserVariables.objects.get_or_create(server=server, user_id=actor.user_id)
@@ -90,5 +81,5 @@ def _checked(server: MCPServer, name: str, value: Any) -> str:
 
 def forget(actor: Actor, slug: str) -> None:
     """Forget all of the actor's values for the server. The row stays: connections notice its version."""
-    server = find(actor, slug)
+    server = usable_server(actor, slug)
     UserVariables.objects.filter(server=server, user_id=actor.user_id).update(values={}, version=F("version") + 1)

@@ -1,0 +1,206 @@
+"""Every server that a person may use, with its state, the person's accounts there, and what it wants to know."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from accounts.actors import Actor
+from chatui.rows import in_rows
+from conversations.api.variables import declared_variables
+from conversations.usable import reaches, usable_agents
+from mcpservers import catalogue
+from mcpservers.models import LinkedAccount, MCPServer, Transport, UserVariables
+from mcpservers.oauth.exchange import is_on_behalf
+from mcpservers.oauth.machine import is_machine
+from mcpservers.offers import ServerState
+
+STATES = {
+    "ready": "Ready",
+    "needs_sign_in": "Needs sign-in",
+    "needs_setup": "Needs setup",
+    "error": "Not working",
+    "off": "Switched off by an administrator",
+    "unknown": "Not connected yet",
+}
+ORDER = {"needs_sign_in": 0, "needs_setup": 0, "error": 1, "off": 3}
+OTHER_DEFINITION = "The server's address or its sign-in was changed since. Connect again."
+SIGN_IN_AGAIN = "The sign-in has ended. Connect again."
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One's own account; `problem` says why it cannot be used, "" for one that can."""
+
+    id: UUID
+    name: str
+    scopes: tuple[str, ...]
+    is_default: bool
+    problem: str
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """`identity` is whose account the server is used with: "own", "organization", "on_behalf", or "" for none.
+
+    `state` is as in `ServerState`; `agents` are the names of those that use the server.
+    """
+
+    slug: str
+    title: str
+    description: str
+    host: str
+    identity: str
+    state: str
+    message: str
+    retry_at: datetime | None
+    tools: int
+    accounts: tuple[Account, ...] = ()
+    variables: tuple[Mapping[str, Any], ...] = ()
+    agents: tuple[str, ...] = ()
+
+    @property
+    def can_connect(self) -> bool:
+        return self.identity == "own" and self.state != "off"
+
+    @property
+    def state_words(self) -> str:
+        return STATES.get(self.state, self.state)
+
+    @property
+    def needs_values(self) -> bool:
+        return any(not variable["set"] for variable in self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    servers: Sequence[MCPServer]
+    accounts: Mapping[UUID, Sequence[Account]]
+    values: Mapping[UUID, Mapping[str, str]]
+    agents: Mapping[UUID, Sequence[str]] = field(default_factory=dict)
+
+
+async def connections_of(actor: Actor) -> list[Connection]:
+    """The servers that are granted to the actor, those that want something first. No server is waited for."""
+    loaded = await in_rows(_load, actor)
+    states = {state.slug: state for state in await catalogue.server_states(actor, [one.pk for one in loaded.servers])}
+    found = [_connection(server, states.get(server.slug), loaded) for server in loaded.servers]
+    return sorted(found, key=lambda one: (ORDER.get(one.state, 2), one.title.casefold()))
+
+
+def _load(actor: Actor) -> _Loaded:
+    """A constant number of queries, however many servers."""
+    rows = MCPServer.objects.visible_to(actor).prefetch_related("grants")
+    servers = [server for server in rows if reaches(actor, server.grants.all())]
+    stored = UserVariables.objects.filter(user_id=actor.user_id, server__in=[server.pk for server in servers])
+    agents: dict[UUID, list[str]] = defaultdict(list)
+    for agent in usable_agents(actor):
+        for used in agent.servers.all():
+            agents[used.server_id].append(agent.name)
+    return _Loaded(servers, own_accounts(actor, servers), {row.server_id: row.values for row in stored}, agents)
+
+
+def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -> Connection:
+    return Connection(
+        slug=server.slug,
+        title=server.title,
+        description=server.description,
+        host=host_of(server),
+        identity=identity_of(server),
+        state=state.state if state is not None else "unknown",
+        message=state.message if state is not None else "",
+        retry_at=state.retry_at if state is not None else None,
+        tools=len([tool for tool in state.tools if not tool.withheld]) if state is not None else 0,
+        accounts=tuple(loaded.accounts.get(server.pk, ())),
+        variables=tuple(declared_variables(server, loaded.values.get(server.pk, {}))),
+        agents=tuple(loaded.agents.get(server.pk, ())),
+    )
+
+
+def identity_of(server: MCPServer) -> str:
+    """Whose account the server is used with; see `Connection`."""
+    if is_machine(server):
+        return "organization"
+    if is_on_behalf(server):
+        return "on_behalf"
+    return "own" if server.signs_in else ""
+
+
+def host_of(server: MCPServer) -> str:
+    """The host that is connected to; "" for a local process."""
+    if server.transport == Transport.STDIO:
+        return ""
+    try:
+        return urlsplit(server.url).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+
+
+def own_accounts(actor: Actor, servers: Iterable[MCPServer]) -> dict[UUID, list[Account]]:
+    """The actor's accounts by server, oldest first; one query, no token is read."""
+    by_id = {server.pk: server for server in servers}
+    rows = LinkedAccount.objects.visible_to(actor).filter(user_id=actor.user_id, server__in=by_id).defer("tokens")
+    found: dict[UUID, list[Account]] = defaultdict(list)
+    for row in rows:
+        found[row.server_id].append(account_of(row, by_id[row.server_id]))
+    return found
+
+
+def account_of(account: LinkedAccount, server: MCPServer) -> Account:
+    """An account at `server`, for pages."""
+    problem = ""
+    if account.binding != server.oauth_binding():
+        problem = OTHER_DEFINITION
+    elif account.state != LinkedAccount.State.READY:
+        problem = account.last_error or SIGN_IN_AGAIN
+    return Account(
+        id=account.pk,
+        name=account.name,
+        scopes=tuple(account.scopes),
+        is_default=account.is_default,
+        problem=problem,
+        created_at=account.created_at,
+        last_used_at=account.last_used_at,
+    )
+
+
+def connection_json(connection: Connection, organization: str) -> dict[str, Any]:
+    """A connection as clients see it: no value of a variable, no token."""
+    return {
+        "slug": connection.slug,
+        "title": connection.title,
+        "description": connection.description,
+        "host": connection.host,
+        "identity": connection.identity,
+        "state": connection.state,
+        "message": connection.message,
+        "retry_at": connection.retry_at.isoformat() if connection.retry_at else None,
+        "tools": connection.tools,
+        "agents": list(connection.agents),
+        "connect_url": begin_path(organization, connection.slug) if connection.can_connect else None,
+        "accounts": [account_json(account) for account in connection.accounts],
+        "variables": [dict(variable) for variable in connection.variables],
+    }
+
+
+def account_json(account: Account) -> dict[str, Any]:
+    return {
+        "id": str(account.id),
+        "name": account.name,
+        "scopes": list(account.scopes),
+        "default": account.is_default,
+        "problem": account.problem,
+        "created_at": account.created_at.isoformat(),
+        "last_used_at": account.last_used_at.isoformat() if account.last_used_at else None,
+    }
+
+
+def begin_path(organization: str, server: str) -> str:
+    return f"/o/{organization}/connections/{server}/begin"
