@@ -38,6 +38,7 @@ class AuditAction(models.TextChoices):
     ELICITATION_ANSWERED = "elicitation.answered", _("Server's question answered")
     PIN_ACCEPTED = "pin.accepted", _("Tool definition accepted")
     PIN_REJECTED = "pin.rejected", _("Tool definition rejected")
+    PIN_DRIFT = "pin.drift", _("Tool definition waits, which its server added or changed")
     MEMBER_ADDED = "member.added", _("Member added")
     MEMBER_CHANGED = "member.changed", _("Member changed")
     MEMBER_REMOVED = "member.removed", _("Member removed")
