@@ -7,8 +7,9 @@ fails, when the definition changed, and once a day.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -17,19 +18,34 @@ from typing import Any
 import httpx2
 from django.conf import settings
 from mcp import Client, MCPError
+from mcp.client.session import ClientRequestContext, ClientSession, ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.types import Implementation, ToolListChangedNotification
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    ElicitCompleteNotification,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    ToolListChangedNotification,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from chatui.errors import ChatUIError
 from mcpservers.causes import leaf
+from mcpservers.live_questions import RefusedError
 from mcpservers.models import Transport
+from mcpservers.scope import Scope
 from mcpservers.serverlog import ServerLog, path_of
 from mcpservers.sessionhttp import CallNote, SessionTransport
 from mcpservers.sse import SSETransport
 from mcpservers.stdio import StdioTransport
 from mcpservers.transports import ConnectionTarget
+
+logger = logging.getLogger(__name__)
 
 REMEMBER_SECONDS = 24 * 3600
 RELISTEN_SECONDS = 60.0
@@ -42,6 +58,17 @@ except PackageNotFoundError:  # a checkout that was not installed
     VERSION = "0"
 
 OnToolsChanged = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """Who hears what a server says by itself: its tools changed, it asks a person (see `LiveQuestions.asked`), what
+    it asked to be opened has been dealt with.
+    """
+
+    tools_changed: OnToolsChanged
+    asked: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]] | None = None
+    completed: Callable[[str], Awaitable[None]] | None = None
 
 
 @dataclass
@@ -66,26 +93,22 @@ class Attempts:
 
 
 @asynccontextmanager
-async def opened(
-    target: ConnectionTarget, *, attempts: Attempts, on_tools_changed: OnToolsChanged
-) -> AsyncGenerator[OpenClient]:
+async def opened(target: ConnectionTarget, *, attempts: Attempts, ears: Ears) -> AsyncGenerator[OpenClient]:
     """The client for `target`, entered and left in the task that runs this. It has no deadline of its own.
 
     Raises the failure of the first attempt when every one failed; `attempts` tells the rest.
     """
     async with AsyncExitStack() as stack:
-        opened = await _first(target, stack, attempts, on_tools_changed)
+        opened = await _first(target, stack, attempts, ears)
         yield opened
 
 
-async def _first(
-    target: ConnectionTarget, stack: AsyncExitStack, attempts: Attempts, on_tools_changed: OnToolsChanged
-) -> OpenClient:
+async def _first(target: ConnectionTarget, stack: AsyncExitStack, attempts: Attempts, ears: Ears) -> OpenClient:
     for transport, mode in _plan(target):
         if attempts.failures and not _worth_trying(transport, mode, attempts):
             continue
         try:
-            attempt = _attempt(target, transport, mode, attempts, on_tools_changed)
+            attempt = _attempt(target, transport, mode, attempts, ears)
             return await stack.enter_async_context(attempt)
         except Exception as error:  # boundary: whatever a foreign server provokes is a failed attempt
             task = asyncio.current_task()
@@ -130,7 +153,7 @@ def _worth_trying(transport: Transport, mode: str, attempts: Attempts) -> bool:
 
 @asynccontextmanager
 async def _attempt(
-    target: ConnectionTarget, transport: Transport, mode: str, attempts: Attempts, on_tools_changed: OnToolsChanged
+    target: ConnectionTarget, transport: Transport, mode: str, attempts: Attempts, ears: Ears
 ) -> AsyncGenerator[OpenClient]:
     async with AsyncExitStack() as stack:
         http: SessionTransport | None = None
@@ -160,13 +183,13 @@ async def _attempt(
             else:
                 streams = streamable_http_client(target.url, http_client=http_client, max_sse_event_size=limit)
         try:
-            client = await stack.enter_async_context(_mcp_client(streams, mode, on_tools_changed))
+            client = await stack.enter_async_context(_mcp_client(streams, mode, ears, target.scope))
         finally:
             if http is not None:
                 attempts.note = http.last
         if http is not None:
             http.established = True
-        async with _hearing_of_tools(client, on_tools_changed):
+        async with _hearing_of_tools(client, ears.tools_changed):
             yield OpenClient(client, transport, lost, _era(target, transport, client), log)
 
 
@@ -179,18 +202,65 @@ def _http_client(target: ConnectionTarget, transport: SessionTransport) -> httpx
     return httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False)
 
 
-def _mcp_client(streams: Any, mode: str, on_tools_changed: OnToolsChanged) -> Client:
+def _mcp_client(streams: Any, mode: str, ears: Ears, scope: Scope) -> Client:
     async def on_message(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            await on_tools_changed()
+        match message:
+            case ToolListChangedNotification():
+                await ears.tools_changed()
+            case ElicitCompleteNotification(params=params) if ears.completed is not None:
+                await ears.completed(params.elicitation_id)
 
-    return Client(
+    client = _Client(
         streams,
         mode=mode,
         client_info=Implementation(name="chatui", version=VERSION),
         message_handler=on_message,
         cache=None,
     )
+    client.asked, client.advertises = _asking(ears), scope is not Scope.APP
+    return client
+
+
+class _Client(Client):
+    """Hears questions on every session, and announces that it answers them where they can be told apart.
+
+    mcp 2.3.0 announces whatever it has a callback for. In the stateless era each request announces for itself, see
+    `Connection`.
+    """
+
+    asked: ElicitationFnT | None = None
+    advertises = False
+
+    async def _build_session(self, exit_stack: AsyncExitStack) -> ClientSession:
+        session = await super()._build_session(exit_stack)
+        if self.asked is not None:
+            build = session._build_capabilities
+            session._elicitation_callback = self.asked
+            if not self.advertises:
+                session._build_capabilities = lambda version: build(version).model_copy(update={"elicitation": None})  # type: ignore[method-assign]  # the one place that decides
+        return session
+
+
+def _asking(ears: Ears) -> ElicitationFnT | None:
+    hear = ears.asked
+    if hear is None:
+        return None
+
+    async def asked(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        sent: dict[str, Any] = {"mode": params.mode, "message": params.message}
+        if isinstance(params, ElicitRequestFormParams):
+            sent["requestedSchema"] = params.requested_schema
+        else:
+            sent |= {"url": params.url, "elicitationId": params.elicitation_id}
+        try:
+            return ElicitResult.model_validate(await hear(sent))
+        except RefusedError as refusal:
+            return ErrorData(code=INVALID_REQUEST, message=str(refusal))
+        except Exception:  # boundary: an exception here would end the session of everybody who uses it
+            logger.exception("A question of an MCP server could not be asked.")
+            return ErrorData(code=INTERNAL_ERROR, message="The question could not be asked.")
+
+    return asked
 
 
 def _era(target: ConnectionTarget, transport: Transport, client: Client) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import contextvars
 import importlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -20,7 +21,8 @@ from django.conf import settings
 from chatui.errors import ChatUIError
 from chatui.text import shorten
 from mcpservers import causes
-from mcpservers.errors import ConnectionLostError, RequestFailedError, RequestTimeoutError
+from mcpservers.errors import ConnectionLostError, NobodyPresentError, RequestFailedError, RequestTimeoutError
+from mcpservers.live_questions import LiveQuestions, Person, RunningCall
 from mcpservers.models import Transport
 from mcpservers.transports import ConnectionTarget
 
@@ -40,11 +42,20 @@ _WITHOUT_WORDS = ("Server returned an error response", "Not Found")
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
+async def _nothing(*_: object) -> None:
+    """For whom nobody listens."""
+
+
 class Connection:
     """A connection for one target. Make it, `open` it once, `request` while `alive`, `aclose` it."""
 
     def __init__(
-        self, target: ConnectionTarget, *, on_tools_changed: Callable[[ConnectionTarget], Awaitable[None]]
+        self,
+        target: ConnectionTarget,
+        *,
+        on_tools_changed: Callable[[ConnectionTarget], Awaitable[None]],
+        on_asked: Callable[[ConnectionTarget], Awaitable[None]] = _nothing,
+        on_completed: Callable[[ConnectionTarget, str], Awaitable[None]] = _nothing,
     ) -> None:
         self.id = uuid4()
         self.target = target
@@ -60,7 +71,8 @@ class Connection:
         self.capabilities: dict[str, Any] = {}
         self.instructions = ""
         self.opened_at = self.last_used = self._heard = time.monotonic()
-        self._on_tools_changed = on_tools_changed
+        self._on_tools_changed, self._on_completed = on_tools_changed, on_completed
+        self.questions = LiveQuestions(target, on_asked)
         self._stop = asyncio.Event()
         self._closing = False
         self._lost = False
@@ -149,13 +161,17 @@ class Connection:
         self.instructions = client.instructions or ""
 
     async def _own(self, ready: asyncio.Future[OpenClient], attempts: Attempts) -> None:
-        from mcpservers.clients import opened
+        from mcpservers.clients import Ears, opened
 
         async def tools_changed() -> None:
             await self._on_tools_changed(self.target)
 
+        async def completed(elicitation: str) -> None:
+            await self._on_completed(self.target, elicitation)
+
+        ears = Ears(tools_changed, self.questions.asked, completed)
         try:
-            async with opened(self.target, attempts=attempts, on_tools_changed=tools_changed) as client:
+            async with opened(self.target, attempts=attempts, ears=ears) as client:
                 ready.set_result(client)
                 await self._ended(client)
         except Exception as error:  # boundary: how a foreign connection ended is a value, not our failure
@@ -202,12 +218,14 @@ class Connection:
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,
         note: CallNote | None = None,
+        person: Person | None = None,
     ) -> dict[str, Any]:
         """Send one request and return its result as the server sent it, unvalidated.
 
         `timeout` is how many seconds may pass without a sign of life (progress is one), `limit` how many in all
-        (default: the same). Cancelling it, and both deadlines, cancel the request at the server.
-        Raises `ConnectionLostError`, `RequestTimeoutError`, `RequestFailedError`.
+        (default: the same); neither counts while a `person` is asked. Cancelling it, and both deadlines, cancel the
+        request at the server. Raises `ConnectionLostError`, `RequestTimeoutError`, `RequestFailedError`, and
+        `NobodyPresentError` when the server asks during a call without a `person`.
         """
         from mcpservers.sessionhttp import CallNote, call_note
 
@@ -223,13 +241,24 @@ class Connection:
 
         context = contextvars.copy_context()
         context.run(call_note.set, note)
-        sending = self._send(method, params, progressed if on_progress is not None else None, headers)
+        is_call = method == "tools/call"
+        sending = self._send(
+            method,
+            params,
+            progressed if on_progress is not None else None,
+            headers,
+            asks=not is_call or person is not None,
+        )
         task = asyncio.create_task(sending, name=f"mcp-{method}", context=context)
+        call = RunningCall(person, clock.paused, lambda: self._abandon(task))
         try:
-            await self._settled(task, self.owner, clock)
+            with self.questions.during(call) if is_call else nullcontext():
+                await self._settled(task, self.owner, clock)
         except asyncio.CancelledError:
             self._abandon(task)
             raise
+        if call.nobody:
+            raise NobodyPresentError
         if not task.done():
             raise self._unanswered(task, self.owner, clock)
         error = task.exception()
@@ -251,6 +280,8 @@ class Connection:
         params: Mapping[str, Any] | None,
         on_progress: OnProgress | None,
         headers: Mapping[str, str] | None,
+        *,
+        asks: bool,
     ) -> dict[str, Any]:
         # Underscores of mcp 2.3.0: its public calls validate the whole result, so that one malformed tool would
         # cost the list, and a result that breaks its schema would be discarded.
@@ -259,6 +290,7 @@ class Connection:
         options: Any = {}
         session._stamp(data, options)
         options.setdefault("headers", {}).update(headers or {})
+        _announce(data["params"].get("_meta") or {}, asks=asks)
         if on_progress is not None:
             options["on_progress"] = on_progress
         return await session._dispatcher.send_raw_request(method, data["params"], options)
@@ -342,17 +374,42 @@ class Connection:
             return self.alive
 
 
+def _announce(meta: dict[str, Any], *, asks: bool) -> None:
+    """Whether a person can be asked, in a request of the stateless era, where each one says it for itself."""
+    from mcp.types import CLIENT_CAPABILITIES_META_KEY
+
+    capabilities = meta.get(CLIENT_CAPABILITIES_META_KEY)
+    if capabilities is not None:  # the SDK's own, which all its requests share
+        without = {name: value for name, value in capabilities.items() if name != "elicitation"}
+        meta[CLIENT_CAPABILITIES_META_KEY] = without | ({"elicitation": {"form": {}, "url": {}}} if asks else {})
+
+
 class _Clock:
     """Two deadlines: since the last sign of life, and in all."""
 
     def __init__(self, idle: float, limit: float) -> None:
         self._idle, self._limit = idle, limit
         self._start = self._heard = time.monotonic()
+        self._stopped: float | None = None
 
     def heard(self) -> None:
         self._heard = time.monotonic()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no time pass meanwhile: a person is asked, and takes it. One pause at a time."""
+        self.heard()
+        self._stopped = began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._stopped = None
+            self._start += time.monotonic() - began
+            self.heard()
+
     def remaining(self) -> float:
+        if self._stopped is not None:  # the least that is left when time goes on; to be looked at again then
+            return max(1.0, min(self._idle, self._start + self._limit - self._stopped))
         return min(self._heard + self._idle, self._start + self._limit) - time.monotonic()
 
     def verdict(self) -> str:

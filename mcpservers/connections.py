@@ -36,6 +36,7 @@ from mcpservers.transports import ConnectionKey, ConnectionTarget, RequestPrinci
 logger = logging.getLogger(__name__)
 
 OnToolsChanged = Callable[[ConnectionTarget], Awaitable[None]]
+OnCompleted = Callable[[ConnectionTarget, str], Awaitable[None]]
 Record = Callable[[ConnectionTarget, dict[str, Any] | None, str], Awaitable[None]]
 
 
@@ -64,11 +65,13 @@ class ConnectionManager:
 
     A target of request scope is lent within its run alone: between `open_run` and `close_run`. `record` is told how
     each connect went: the target, what to remember (None on failure) and the error ("" on success). Callbacks in
-    `on_tools_changed` hear of a server's `notifications/tools/list_changed`.
+    `on_tools_changed` hear of a server's `notifications/tools/list_changed`, those in `on_completed` of
+    `notifications/elicitation/complete` with the id of what was dealt with.
     """
 
     def __init__(self, *, record: Record | None = None) -> None:
         self.on_tools_changed: list[OnToolsChanged] = []
+        self.on_completed: list[OnCompleted] = []
         self.breaker = Breaker()
         self._record = record
         self._places = Places(lambda: self._all.values(), self._retire)
@@ -157,7 +160,9 @@ class ConnectionManager:
             if other.target.key.slot == target.key.slot:
                 self._retire(other)  # of an older definition, or of values that have changed
         await self._places.take(target)
-        connection = Connection(target, on_tools_changed=self._tools_changed)
+        connection = Connection(
+            target, on_tools_changed=self._tools_changed, on_asked=self._asked, on_completed=self._completed
+        )
         began = time.monotonic()
         try:
             await connection.open()
@@ -193,6 +198,14 @@ class ConnectionManager:
     async def _tools_changed(self, target: ConnectionTarget) -> None:
         for callback in self.on_tools_changed:
             await callback(target)
+
+    async def _asked(self, target: ConnectionTarget) -> None:
+        if self._record is not None and not target.asks_people:
+            await in_rows(record_asking, target.server_id)
+
+    async def _completed(self, target: ConnectionTarget, elicitation: str) -> None:
+        for callback in self.on_completed:
+            await callback(target, elicitation)
 
     # --- Giving back and closing ----------------------------------------------------------------------------------
 
@@ -395,3 +408,8 @@ def record_connect(target: ConnectionTarget, era: dict[str, Any] | None, error: 
         row.update(era=clean_json(era), last_error="", last_connected_at=timezone.now())
     elif target.scope is Scope.APP:
         row.update(last_error=clean(error)[:2000])
+
+
+def record_asking(server_id: UUID) -> None:
+    """Remember that a session of the server has asked a person: its calls go one at a time from now on."""
+    MCPServer.objects.as_system().filter(pk=server_id).update(asks_people=True)

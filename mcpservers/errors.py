@@ -75,6 +75,14 @@ class ConnectionLostError(ServerUnavailableError):
         self.sent = sent
 
 
+class NobodyPresentError(ChatUIError):
+    """The server asked a person during the call, and there is nobody who could answer: the call was ended."""
+
+    code = "nobody_present"
+    status = 409
+    public_message = "The server asks a person for more before it goes on, and nobody is present to answer."
+
+
 class RequestFailedError(ChatUIError):
     """The server answered a request with an error (JSON-RPC or HTTP). `data` is JSON; the text is the server's."""
 

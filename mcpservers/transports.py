@@ -97,6 +97,7 @@ class ConnectionTarget:
     era: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     allowances: tuple[str, ...] = ()  # private `host:port` that the operator's environment names
+    asks_people: bool = field(default=False, compare=False, hash=False)  # a session of it has asked during a call
 
     @property
     def server_id(self) -> UUID:
@@ -167,6 +168,7 @@ def target_of(
         connect_timeout=server.connect_timeout,
         circuit=_circuit(key, values),
         era=dict(server.era or {}),
+        asks_people=server.asks_people,
         secrets=_secrets(resolved, declared, variables) + _operators(server),
         allowances=tuple(allowances),
         **resolved,
