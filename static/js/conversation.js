@@ -21,7 +21,7 @@ export function setAddress(chat, id, { replace = false } = {}) {
 
 const NOTHING = {
   messages: {}, leaf: null, turn: null, pending: null, stopping: null, decisions: {}, editing: null, notice: null,
-  asked: false,
+  asked: false, accounts: {},
 };
 
 export function newChat(chat, { agent, address = true } = {}) {

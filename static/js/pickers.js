@@ -1,5 +1,6 @@
 // Who answers, and with which tools: pickers in the composer, each server with its state.
 import { useState } from "preact/hooks";
+import { Accounts } from "./account-picker.js";
 import { useChat, useStore } from "./context.js";
 import { newChat } from "./conversation.js";
 import { html } from "./html.js";
@@ -59,7 +60,8 @@ function ServerList({ agent, servers, tools }) {
   return html`<label class="switch-row"><span class="panel-words"><span class="panel-title">Use tools</span>
       <span class="panel-text">${agent.model && agent.model.tools === false ? "This agent's model cannot use tools." : "For your next messages."}</span></span>
       <input type="checkbox" role="switch" class="switch" data-focus checked=${tools.on} onChange=${(event) => chat.chooseTools({ ...tools, on: event.target.checked })} /></label>
-    <ul class="panel-list">${servers.map((server) => html`<${Server} key=${server.slug} server=${server} tools=${tools} />`)}</ul>`;
+    <ul class="panel-list">${servers.map((server) => html`<${Server} key=${server.slug} server=${server} tools=${tools} />`)}</ul>
+    <p class="panel-foot"><a href=${`/o/${chat.config.organization.slug}/connections/`}>Manage connections</a></p>`;
 }
 
 function Server({ server, tools }) {
@@ -78,6 +80,7 @@ function Server({ server, tools }) {
         usable.length && server.state === "ready" ? ` · ${count(usable.length, "tool")}` : ""}</span></span>
       <input type="checkbox" role="switch" class="switch" aria-label=${`Use ${server.title}`} disabled=${!tools.on} checked=${on} onChange=${toggle} /></label>
     ${server.message && server.state !== "ready" && html`<p class="server-message">${server.message}</p>`}
+    <${Accounts} server=${server} />
     <div class="server-actions">
       ${missing && html`<button type="button" class=${`button ${server.state === "needs_setup" ? "" : "quiet"}`} onClick=${() => setUp(chat, server)}>Set up</button>`}
       ${offered.length > 0 && html`<button type="button" class="button quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide tools" : "Show tools"}</button>`}</div>

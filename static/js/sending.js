@@ -1,4 +1,5 @@
 // From what a person wants to a frame, and from the server's first answer to what is shown.
+import { chosenAccounts } from "./accounts.js";
 import { announce } from "./announce.js";
 import { setAddress } from "./conversation.js";
 import { failure } from "./errors.js";
@@ -33,6 +34,8 @@ export function send(chat, { text, attachments = [], parentId }) {
     ...(state.conversation && parent ? { parent_id: parent } : {}),
     ...toolChoice(state.tools, agent),
   };
+  const accounts = chosenAccounts(state, agent);
+  if (Object.keys(accounts).length) frame.accounts = accounts;
   const parts = [...attachments.map((one) => ({ type: "attachment", ...one }))];
   if (text.trim()) parts.push({ type: "text", text });
   request(chat, frame, { text, attachments, parentId: parent === "root" ? null : parent, parts });
@@ -120,9 +123,10 @@ export function started(chat, frame) {
   const turn = state.turn?.id === frame.turn_id ? state.turn : createTurn(frame.turn_id, known ? before.seq : 0, message);
   messages[frame.message_id] = over ? before : message;
   const id = frame.conversation_id;
-  const conversation = state.conversation || {
+  const accounts = { ...state.conversation?.accounts, ...entry.frame.accounts };
+  const conversation = state.conversation ? { ...state.conversation, accounts } : {
     id, title: titleOf(pending.parts), title_source: "question", agent: agentOf(state), pinned: false, archived: false,
-    active_at: now,
+    active_at: now, accounts,
   };
   chat.store.set({
     messages, leaf: frame.message_id, conversation, view: "ready", pending: null,
@@ -167,6 +171,10 @@ export function refused(chat, frame) {
     chat.drafts.restore(entry.conversation, entry.text);
     chat.toast(`A message could not be sent. ${text}`);
     return true;
+  }
+  if (frame.code === "not_offered") { // what there is to choose from has changed
+    chat.store.set({ accounts: {} });
+    chat.loadAgents?.({ quiet: true });
   }
   chat.store.set({ pending: null, stopping: null, notice: { kind: "error", text: `${title} ${text}`.trim() } });
   announce(`${title} ${text}`);

@@ -44,10 +44,10 @@ export function Scopes({ scopes }) {
 }
 
 /** A link that opens a window; where the browser lets no window open it is a link, and the other one stays in this tab. */
-export function ConnectLink({ server, url, words = "Connect", disabled = false, primary = false }) {
+export function ConnectLink({ server, url, account = "", words = "Connect", disabled = false, primary = false }) {
   const chat = useChat();
   const [begun, setBegun] = useState(false);
-  const from = url || beginOf(chat.config.organization.slug, server);
+  const from = url || beginOf(chat.config.organization.slug, server, account);
   const popup = beginAddress(from, { popup: true, back: location.pathname });
   const style = `button ${primary ? "primary" : ""}`;
   if (disabled || !popup) return html`<button type="button" class=${style} disabled>${words}</button>`;

@@ -14,8 +14,8 @@ export function beginAddress(url, { back = "", popup = false } = {}) {
   return address.pathname + address.search;
 }
 
-export function beginOf(organization, server) {
-  return `/o/${organization}/connections/${encodeURIComponent(server)}/begin`;
+export function beginOf(organization, server, account = "") {
+  return `/o/${organization}/connections/${encodeURIComponent(server)}/begin${account ? `?account=${encodeURIComponent(account)}` : ""}`;
 }
 
 /** Open the window; false where the browser does not let us. */

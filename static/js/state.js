@@ -9,6 +9,7 @@ export function initialState(config) {
     agentsError: "",
     agent: null, // slug, for a new chat
     tools: { on: true, off: [] }, // off: slugs of servers
+    accounts: {}, // server's slug → id of the account that was chosen for this chat, to be sent
     view: config.conversation ? "loading" : "new", // then ready, missing or failed
     viewError: "",
     conversation: null,

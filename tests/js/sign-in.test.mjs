@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { accountFor, chosenAccounts } from "../../static/js/accounts.js";
 import { beginAddress, beginOf, heard, outcome } from "../../static/js/sign-in.js";
 import { initialState, serverOf } from "../../static/js/state.js";
 import { createStore } from "../../static/js/store.js";
@@ -81,4 +82,21 @@ test("a server is found in whichever agent has it", () => {
   const agents = [{ servers: [{ slug: "a" }] }, { servers: [{ slug: "b", title: "B" }] }];
   assert.equal(serverOf({ agents }, "b").title, "B");
   assert.equal(serverOf({ agents: null }, "b"), undefined);
+});
+
+const notes = { slug: "notes", accounts: [{ id: "1", name: "ada" }, { id: "2", name: "grace", default: true }] };
+
+test("the account of a chat is the one chosen, else the one it kept, else the default", () => {
+  const state = { accounts: {}, conversation: null };
+  assert.equal(accountFor(state, notes).name, "grace");
+  assert.equal(accountFor({ ...state, conversation: { accounts: { notes: "1" } } }, notes).name, "ada");
+  assert.equal(accountFor({ accounts: { notes: "2" }, conversation: { accounts: { notes: "1" } } }, notes).name, "grace");
+  assert.equal(accountFor({ ...state, conversation: { accounts: { notes: "gone" } } }, notes), null);
+  assert.equal(accountFor(state, { slug: "clock" }), null);
+});
+
+test("only choices that the agent has are sent", () => {
+  const state = { accounts: { notes: "1", clock: "7" } };
+  assert.deepEqual(chosenAccounts(state, { servers: [notes, { slug: "clock", accounts: [] }] }), { notes: "1" });
+  assert.deepEqual(chosenAccounts(state, null), {});
 });
