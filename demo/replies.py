@@ -32,8 +32,9 @@ class Reply:
 STARTERS = (
     "What time is it in Shanghai and in New York?",
     "Add a note: buy oat milk on Friday",
-    "What do the notes say about the espresso machine?",
+    "What is in my own notes?",
     "Brew five cups of coffee",
+    "What do the notes say about the espresso machine?",
     "Draw a chart of the week's coffee sales",
     "How much is (17 * 23 + 2^10) / 3?",
 )
@@ -73,6 +74,8 @@ Ask me for one of these:
 | Brew five cups of coffee | a slow tool with progress; stop it if you like |
 | Draw a chart of the week's coffee sales | a picture |
 | Add a note: buy oat milk on Friday | a tool that asks you first |
+| What is in my own notes? | a tool that wants you to sign in, with an account that is made up |
+| Write in my own notes: call the dentist | the same one asking for a wider permission |
 | Show me Markdown | lists, a table, code |
 | Tell me a long story | time to press *Stop* |
 | fail · stall · cut | how trouble looks |
@@ -179,6 +182,8 @@ def _wanted(question: str, lower: str) -> tuple[str, str, list[tuple[str, dict[s
             f"The user wants the time in {len(zones)} place(s). The calls do not depend on each other: all at once."
         )
         return thought, "Let me look at the clocks.", [("current_time", {"timezone": zone}) for zone in zones]
+    if "my own notes" in lower:
+        return _own_notes(question, lower)
     if lower.startswith(("add a note", "note:", "remember")):
         text = question.partition(":")[2].strip() or question
         return "Writing a note changes something, so the user may be asked first.", "", [_note(text)]
@@ -195,6 +200,17 @@ def _wanted(question: str, lower: str) -> tuple[str, str, list[tuple[str, dict[s
     if re.search(r"\btime\b|几点", lower):
         return "", "", [("current_time", {"timezone": "UTC"})]
     return None
+
+
+def _own_notes(question: str, lower: str) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
+    text = question.partition(":")[2].strip()
+    if text and re.match(r"write|add|put|save", lower):
+        return "Their own notes are behind a sign-in, and writing needs a permission of its own.", "", [_own_note(text)]
+    return "Their own notes are behind a sign-in.", "", [("list_my_notes", {})]
+
+
+def _own_note(text: str) -> tuple[str, dict[str, Any]]:
+    return "add_my_note", {"text": text}
 
 
 def _note(text: str) -> tuple[str, dict[str, Any]]:
@@ -245,6 +261,9 @@ def _told(name: str, text: str) -> str:
             return "\n\n".join(_quoted(value["notes"])) or "There is no note about that."
         case "add_note" if value and "id" in value:
             return f"Done: note {value['id']}, “{value.get('title')}”."
+        case "list_my_notes" | "add_my_note" if value and "notes" in value:
+            rows = "\n".join(f"- {note}" for note in value["notes"])
+            return f"These are the notes of **{value.get('owner')}**:\n\n{rows}"
         case "brew_coffee" if "ready" in text:
             return f"☕ {text}"
         case "draw_chart" if "Cups sold" in text:

@@ -11,15 +11,19 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from demo.endpoint import OLLAMA, Choice, choose
 from demo.model import NAME, DemoModel
 
+if TYPE_CHECKING:
+    from demo.notes.server import NotesServer
+
 HOST = "127.0.0.1"
 HERE = Path(__file__).resolve().parent
 KEYS = "demo.env"
-MEMORY = "demo.json"  # which endpoint the demo set last, so that what a person set is left alone
+MEMORY = "demo.json"  # which addresses the demo set last, so that what a person set is left alone
+NOTES = "notes.json"  # what the notes server keeps
 
 
 class DemoError(Exception):
@@ -32,9 +36,9 @@ def run(port: int, var: Path) -> None:
         raise DemoError("The demo runs on Linux and macOS; on Windows use WSL.")
     require_free(port)
     prepare_folder(var)
-    with socket.create_server((HOST, 0)) as listening:
-        model = DemoModel(listening)
-        prepare_environment(var, port, model.base_url)
+    with socket.create_server((HOST, 0)) as listening, notes_socket(var) as door:
+        model, notes = DemoModel(listening), DemoNotes(door, var)
+        prepare_environment(var, port, model.base_url, notes.url)
         import django
 
         django.setup()
@@ -44,10 +48,40 @@ def run(port: int, var: Path) -> None:
         remember_address(var, port)
         model.start()
         try:
-            choice = prepare_data(var, model)
-            serve(port, lambda: announce(port, choice))
+            choice = prepare_data(var, model, notes.url)
+            serve(port, lambda: begin(port, choice, notes))
         finally:
+            notes.stop()
             model.stop()
+
+
+class DemoNotes:
+    """The notes server (`demo.notes`) on a socket that listens already; what it needs is imported at `start`."""
+
+    def __init__(self, sock: socket.socket, var: Path) -> None:
+        self._sock, self._file = sock, var / NOTES
+        self._server: NotesServer | None = None
+        self.url = f"http://{HOST}:{sock.getsockname()[1]}/mcp"
+
+    def start(self) -> None:
+        """After our own port is open, which a person waits for: whoever asks here earlier waits a moment."""
+        from demo.notes.server import NotesServer
+
+        self._server = NotesServer(self._sock, self._file)
+        self._server.start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+
+def notes_socket(var: Path) -> socket.socket:
+    """Where the notes server listened last time, so that linked accounts stay, if nobody else does now."""
+    last = _remembered(var).get("notes_url", "")
+    try:
+        return socket.create_server((HOST, int(last.rpartition(":")[2].partition("/")[0] or 0)))
+    except (OSError, ValueError):
+        return socket.create_server((HOST, 0))
 
 
 # --- Before Django ----------------------------------------------------------------------------------------------------
@@ -102,12 +136,12 @@ def _read_keys(keys: Path) -> dict[str, str]:
     return {name: value for name, value in pairs}  # noqa: C416  # typed as pairs only so
 
 
-def prepare_environment(var: Path, port: int, model_url: str) -> None:
+def prepare_environment(var: Path, port: int, *urls: str) -> None:
     """What the settings will read: this folder's database, no Redis, and the addresses that the demo may reach."""
     import environ
 
     environ.Env.read_env(HERE.parent / ".env")
-    allowed = [os.environ.get("MCP_ALLOW_PRIVATE", ""), *(url.split("/")[2] for url in (model_url, OLLAMA))]
+    allowed = [os.environ.get("MCP_ALLOW_PRIVATE", ""), *(url.split("/")[2] for url in (*urls, OLLAMA))]
     database = os.environ.get("DATABASE_URL", "")
     os.environ.update(
         DJANGO_SETTINGS_MODULE="chatui.settings",
@@ -125,8 +159,8 @@ def prepare_environment(var: Path, port: int, model_url: str) -> None:
 # --- Data -------------------------------------------------------------------------------------------------------------
 
 
-def prepare_data(var: Path, model: DemoModel) -> Choice:
-    """Migrate, make the demo organization once, and point its endpoint at the model that is there today."""
+def prepare_data(var: Path, model: DemoModel, notes_url: str) -> Choice:
+    """Migrate, make the demo organization once, and point it at the model and the notes that are there today."""
     from django.core.management import call_command
 
     from accounts.models import Organization
@@ -134,13 +168,21 @@ def prepare_data(var: Path, model: DemoModel) -> Choice:
 
     call_command("migrate", verbosity=0, interactive=False)
     choice = choose(os.environ, Choice("Scripted demo model", model.base_url, NAME))
-    memory = var / MEMORY
     if Organization.objects.filter(slug="demo").exists():
-        point_endpoint(choice, json.loads(memory.read_text()) if memory.exists() else {})
+        last = _remembered(var)
+        point_endpoint(choice, last)
+        point_notes(notes_url, last)
     else:
-        apply_configuration((HERE / "chatui.yaml").read_text(), environment=choice.environment())
-    memory.write_text(json.dumps({"base_url": choice.base_url}))
+        environment = choice.environment() | {"DEMO_NOTES_URL": notes_url}
+        apply_configuration((HERE / "chatui.yaml").read_text(), environment=environment)
+    (var / MEMORY).write_text(json.dumps({"base_url": choice.base_url, "notes_url": notes_url}))
     return choice
+
+
+def _remembered(var: Path) -> dict[str, Any]:
+    memory = var / MEMORY
+    stored = json.loads(memory.read_text()) if memory.exists() else {}
+    return stored if isinstance(stored, dict) else {}
 
 
 def point_endpoint(choice: Choice, last: dict[str, Any]) -> None:
@@ -158,7 +200,23 @@ def point_endpoint(choice: Choice, last: dict[str, Any]) -> None:
     )
 
 
+def point_notes(url: str, last: dict[str, Any]) -> None:
+    """Give the demo's notes server today's address, unless a person has given it one in the administration."""
+    from mcpservers.models import MCPServer
+
+    server = MCPServer.objects.as_system().filter(organization__slug="demo", slug="notes").first()
+    if server is not None and server.url == last.get("notes_url") != url:
+        server.url = url
+        server.save()
+
+
 # --- The server -------------------------------------------------------------------------------------------------------
+
+
+def begin(port: int, choice: Choice, notes: DemoNotes) -> None:
+    """What is done when the server listens."""
+    announce(port, choice)
+    notes.start()
 
 
 def announce(port: int, choice: Choice) -> None:

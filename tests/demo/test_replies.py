@@ -14,7 +14,7 @@ from demo.running import HERE
 
 TOOLS = [
     f"cafe__{name}" for name in ("current_time", "calculate", "search_notes", "add_note", "brew_coffee", "draw_chart")
-]
+] + ["notes__list_my_notes", "notes__add_my_note"]
 
 
 def asked(text: str, *more: dict[str, Any]) -> list[dict[str, Any]]:
@@ -41,10 +41,12 @@ def called(*calls: tuple[str, str]) -> list[dict[str, Any]]:
                 Call("cafe__current_time", {"timezone": "America/New_York"}),
             ],
         ),
-        (STARTERS[5], [Call("cafe__calculate", {"expression": "(17 * 23 + 2^10) / 3"})]),
-        (STARTERS[2], [Call("cafe__search_notes", {"query": "espresso machine"})]),
+        (STARTERS[6], [Call("cafe__calculate", {"expression": "(17 * 23 + 2^10) / 3"})]),
+        (STARTERS[4], [Call("cafe__search_notes", {"query": "espresso machine"})]),
         (STARTERS[3], [Call("cafe__brew_coffee", {"cups": 5, "seconds_per_cup": 1})]),
         (STARTERS[1], [Call("cafe__add_note", {"title": "buy oat milk on Friday", "text": "buy oat milk on Friday"})]),
+        (STARTERS[2], [Call("notes__list_my_notes", {})]),
+        ("Write in my own notes: call the dentist", [Call("notes__add_my_note", {"text": "call the dentist"})]),
         ("上海现在几点？", [Call("cafe__current_time", {"timezone": "Asia/Shanghai"})]),
         ("12 × 4 ÷ 3", [Call("cafe__calculate", {"expression": "12 * 4 / 3"})]),
     ],
@@ -54,14 +56,14 @@ def test_a_question_is_answered_with_the_tools_that_fit_it(question: str, calls:
 
 
 def test_the_starters_of_the_demo_s_agent_are_those_that_the_model_knows() -> None:
-    environment = Choice("x", "x", "x").environment()
+    environment = Choice("x", "x", "x").environment() | {"DEMO_NOTES_URL": "http://127.0.0.1:9/mcp"}
     value = read_document((HERE / "chatui.yaml").read_text(), environment).value
     assert tuple(value["organizations"]["demo"]["agents"]["assistant"]["starters"]) == STARTERS
     assert all(reply(asked(starter), TOOLS).calls for starter in STARTERS)
 
 
 def test_a_tool_that_is_not_offered_is_not_called_but_named() -> None:
-    answer = reply(asked(STARTERS[5]), [])
+    answer = reply(asked(STARTERS[6]), [])
     assert not answer.calls
     assert "`calculate`" in answer.text
 
@@ -88,6 +90,8 @@ def test_two_clocks_become_one_table() -> None:
         ("calculate", '{"expression": "1+1", "result": 2}', "`1+1` = **2**"),
         ("search_notes", '{"notes": [{"title": "Rota", "text": "Mira opens."}]}', "> **Rota** – Mira opens."),
         ("add_note", '{"id": 7, "title": "Milk"}', "Done: note 7, “Milk”."),
+        ("list_my_notes", '{"owner": "Mira", "notes": ["Dentist", "Milk"]}', "**Mira**:\n\n- Dentist\n- Milk"),
+        ("list_my_notes", "You have not signed in.", "The tool did not do it."),
         ("brew_coffee", "5 cups are ready after 5.0 seconds.", "☕ 5 cups are ready"),
         ("add_note", "The user denied this call: not today", "> The user denied this call: not today"),
         ("calculate", "Error: That divides by zero.", "The tool did not do it."),

@@ -131,6 +131,27 @@ def test_started_again_it_keeps_its_data_and_keys(var: Path) -> None:
     assert after != before  # the scripted model listens on another port
 
 
+def test_the_notes_are_where_they_were_so_that_linked_accounts_stay(var: Path) -> None:
+    def url() -> str:
+        with closing(sqlite3.connect(var / "chatui.sqlite3")) as database:
+            return str(database.execute("SELECT url FROM mcpservers_mcpserver WHERE slug = 'notes'").fetchone()[0])
+
+    before = url()
+    with demo(var, free_port()) as running:
+        assert url() == before
+        with urllib.request.urlopen(
+            before.replace("/mcp", "/.well-known/oauth-authorization-server"), timeout=SECONDS
+        ) as answer:
+            assert answer.status == 200
+        running.stop()
+    with (
+        socket.create_server(("127.0.0.1", int(before.split(":")[2].split("/")[0]))),
+        demo(var, free_port()) as running,
+    ):
+        assert url() != before
+        running.stop()
+
+
 def test_an_address_that_a_person_set_is_left_alone(var: Path) -> None:
     with closing(sqlite3.connect(var / "chatui.sqlite3")) as database, database:
         database.execute("UPDATE agents_modelendpoint SET base_url = 'https://models.example.org/v1'")
