@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,9 +18,9 @@ ANSWERING = [role for role, actions in ROLES.items() if Action.ANSWER in actions
 
 @dataclass(frozen=True, slots=True)
 class Approvers:
-    """`people` may answer, by id; where they are none, `problem` says why, in words for a person."""
+    """`people` (their user names, by id) may answer; where they are none, `problem` says why, for a person."""
 
-    people: frozenset[UUID]
+    people: Mapping[UUID, str]
     problem: str = ""
 
 
@@ -31,29 +31,29 @@ def resolve(organization_id: UUID, lists: Sequence[Names]) -> Approvers:
     """
     wanted = [frozenset(names) for names in lists]
     by_name = _people_of(organization_id, {name for names in wanted for name in names})
-    people: frozenset[UUID] | None = None
+    people: dict[UUID, str] | None = None
     for names in wanted:
-        these = frozenset().union(*(by_name.get(name, frozenset()) for name in names))
+        these = {user_id: person for name in names for user_id, person in by_name.get(name, {}).items()}
         if not these:
-            return Approvers(frozenset(), f"its rule names as approvers {_words(names)}, of whom nobody can answer")
-        people = these if people is None else people & these
+            return Approvers({}, f"its rule names as approvers {_words(names)}, of whom nobody can answer")
+        people = these if people is None else {user_id: these[user_id] for user_id in people.keys() & these.keys()}
     if not people:
-        return Approvers(frozenset(), "the rules name different approvers, and nobody is among all of them")
+        return Approvers({}, "the rules name different approvers, and nobody is among all of them")
     return Approvers(people)
 
 
-def _people_of(organization_id: UUID, names: Iterable[str]) -> dict[str, frozenset[UUID]]:
+def _people_of(organization_id: UUID, names: Iterable[str]) -> dict[str, dict[UUID, str]]:
     slugs = {name.removeprefix(GROUP) for name in names if name.startswith(GROUP)}
     users = {name for name in names if not name.startswith(GROUP)}
     members = Membership.objects.active().filter(organization_id=organization_id, role__in=ANSWERING)
-    found: dict[str, set[UUID]] = {}
+    found: dict[str, dict[UUID, str]] = {}
     rows = members.filter(Q(user__username__in=users) | Q(groups__slug__in=slugs))
     for user_id, username, slug in rows.values_list("user_id", "user__username", "groups__slug"):
         if username in users:
-            found.setdefault(username, set()).add(user_id)
+            found.setdefault(username, {})[user_id] = username
         if slug in slugs:
-            found.setdefault(GROUP + slug, set()).add(user_id)
-    return {name: frozenset(people) for name, people in found.items()}
+            found.setdefault(GROUP + slug, {})[user_id] = username
+    return found
 
 
 def warnings(organization_id: UUID, names: Iterable[str]) -> dict[str, str]:

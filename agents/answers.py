@@ -15,7 +15,8 @@ from agents.parts import JSONObject, PersonAnswer, PersonNeeded, Resumed, Seal, 
 class Decided:
     """A person's answer to a question. `arguments`, where set, replace the model's; `note` is for the model.
 
-    `answer` is set where the question was not an approval; then `allowed` says whether it was accepted.
+    `answer` is set where the question was not an approval; then `allowed` says whether it was accepted. `by` is who
+    answered, `seal` what was asked about: an answer is for nothing else.
     """
 
     call_id: UUID
@@ -23,6 +24,8 @@ class Decided:
     note: str = ""
     arguments: JSONObject | None = None
     answer: PersonAnswer | None = None
+    by: UUID | None = None
+    seal: Seal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class OpenCall:
     answered (`note`, edited `arguments`) · `expired`: nobody has · `running`: it ran in a task that is gone ·
     `finished`: `result` is stored. `approved`: a person allowed it, whatever was asked later. `needed` is what a
     waiting one waits for, unless it is an approval; `resumed` what a pending or allowed one is made again with.
-    `seal` is what the approval is for (None: it was never asked), `again` that an earlier approval became void.
+    `seal` is what the approval is for (None: it was never asked), `by` who gave it, `again` that
+    an earlier approval became void.
     """
 
     call_id: UUID
@@ -56,6 +60,7 @@ class OpenCall:
     needed: PersonNeeded | None = None
     resumed: Resumed | None = None
     seal: Seal | None = None
+    by: UUID | None = None
     again: bool = False
 
 

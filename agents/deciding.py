@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -35,13 +35,16 @@ Always = Callable[[UUID, str, str], Standing]
 
 @dataclass(frozen=True, slots=True)
 class CallVerdict:
-    """What happens to a call and why. `approvers` are the only ones who may answer, None is whose call it is."""
+    """What happens to a call and why. `approvers` (names by id) are the only ones who may answer.
+
+    None is whose call it is.
+    """
 
     do: Do
     reason: str
     can_edit: bool = False
     can_remember: bool = False
-    approvers: frozenset[UUID] | None = None
+    approvers: Mapping[UUID, str] | None = None
 
 
 _server = PreparedQuery(lambda server: MCPServer.objects.as_system().filter(pk=server), UUID)

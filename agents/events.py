@@ -69,7 +69,7 @@ class CallAsked:
     """The call needs a person; the consumer has made the question when it asks for the next event.
 
     Without `needed` it is an approval. `live`: the call goes on running and waits for the answer itself. `again`: an
-    approval was given, and is void, since the tool or the arguments changed.
+    approval was given, and is void, since the tool, the arguments or who may allow it changed.
     """
 
     call_id: UUID

@@ -26,7 +26,7 @@ NO_TOOLS = ToolResult(ToolStatus.ERROR, "not run: no tools are available. Answer
 TOO_MANY = ToolResult(ToolStatus.ERROR, "not run: the limit of tool calls for one turn was reached")
 
 
-CHANGED = "It was allowed before, but the tool or its arguments have changed since then."
+CHANGED = "It was allowed before, but the tool, its arguments or who may allow it have changed since then."
 
 
 def denied(note: str = "") -> ToolResult:
@@ -49,7 +49,9 @@ def edited(result: ToolResult, arguments: JSONObject) -> ToolResult:
 
 def asked_again(result: ToolResult) -> ToolResult:
     """`result` of a call whose first approval became void, saying so."""
-    told = "(The tool or the arguments changed after the user had allowed this call, so the user was asked again.)"
+    told = (
+        "(After this call was allowed, the tool, its arguments or who may allow it changed: it was asked about again.)"
+    )
     return replace(result, text=f"{told}\n\n{result.text}")
 
 

@@ -249,7 +249,7 @@ class PreparedCall:
     account: str | None = None  # the name of the linked account that it acts with
     can_edit: bool = False  # a person who is asked may change the arguments
     can_remember: bool = False  # … may answer *Always allow*
-    approvers: frozenset[UUID] | None = None  # the only ones who may answer; None: whose turn it is
+    approvers: Mapping[UUID, str] | None = None  # names by id: the only ones who may answer; None: whose turn it is
     definition: str = ""  # hash of the tool's, as it is now
     input_schema: JSONObject | None = None  # the tool's own, which changed arguments must keep to
     result: ToolResult | None = None

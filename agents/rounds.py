@@ -62,6 +62,7 @@ class Call:
         "again",
         "allowed",
         "answering",
+        "by",
         "edited",
         "id",
         "needed",
@@ -79,6 +80,7 @@ class Call:
         self.id, self.request, self.prepared = id, request, prepared
         self.state: Literal["preparing", "waiting", "ready", "running", "finished"] = "preparing"
         self.allowed = False  # by a person
+        self.by: UUID | None = None  # which
         self.seal: Seal | None = None  # what was asked, and is allowed then
         self.again = False  # it was allowed before, and that is void
         self.edited: JSONObject | None = None
@@ -90,9 +92,11 @@ class Call:
         self.resumed: Resumed | None = None
 
     def may_run(self, prepared: PreparedCall) -> bool:
-        """Whether a person allowed just this: not another definition, nor other arguments than were shown or edited."""
+        """Whether a person allowed just this, and still might: no other definition, nor arguments that nobody saw."""
         if not self.allowed or self.seal is None:
             return self.allowed
+        if prepared.approvers is not None and self.by not in prepared.approvers:
+            return False
         is_same = self.edited is not None or prepared.seal.arguments == self.seal.arguments
         return is_same and prepared.seal.definition == self.seal.definition
 
@@ -192,7 +196,7 @@ class Round:
         """Take the calls of a stored round, each from where it stands."""
         for stored in open_calls:
             call = self.calls[stored.call_id] = Call(stored.call_id, stored.request)
-            call.seal, call.again = stored.seal, stored.again
+            call.seal, call.by, call.again = stored.seal, stored.by, stored.again
             match stored.state:
                 case "finished":
                     call.state, call.result = "finished", stored.result or INTERRUPTED
@@ -313,10 +317,12 @@ class Round:
             answer = decided.answer or PersonAnswer("accept" if decided.allowed else "decline")
             self._answered(call, call.needed, answer)
             return
+        if decided.seal is not None and call.seal is not None and decided.seal != call.seal:
+            return  # told again, of a question that was asked before this one
         if not decided.allowed:
             self._finish(call, denied(decided.note))
             return
-        call.allowed, call.edited = True, decided.arguments
+        call.allowed, call.by, call.edited = True, decided.by, decided.arguments
         self._prepare(call)
 
     def _answered(self, call: Call, needed: PersonNeeded, answer: PersonAnswer) -> None:

@@ -29,6 +29,8 @@ def frame_of(
             expires_at=question.expires_at,
             can_edit=call.can_edit,
             can_remember=call.can_remember,
+            can_decide=question.by_owner,
+            approvers=list(question.names),
         )
     card = needed.card
     if needed.kind == "authorization":

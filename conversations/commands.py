@@ -9,6 +9,7 @@ from accounts import policy
 from accounts.actors import Actor
 from chatui.errors import NotFoundError
 from conversations import questions, turns, wire
+from conversations.decisions import Decision
 from conversations.models import Conversation, ToolCall, Turn
 from conversations.representations import conversation_json, one_message_json
 from conversations.turns import Begun, NewTurn
@@ -78,12 +79,9 @@ def conversation_updated(conversation: Conversation) -> str:
 
 
 def decide(actor: Actor, frame: wire.CallDecide) -> questions.Answered:
-    """Answer an approval. Standing approvals and edited arguments are not offered: an error, never a weaker form."""
-    if frame.decision == "allow_always":
-        raise questions.NotSupportedError(public_message="Only “Allow once” is possible for this call.")
-    if frame.arguments is not None:
-        raise questions.NotSupportedError(public_message="The arguments of this call cannot be changed.")
-    return questions.decide(actor, frame.call_id, allow=frame.decision == "allow_once", note=frame.note)
+    """Answer an approval: what the question does not offer is an error, never a weaker form."""
+    decision = Decision(frame.decision, frame.scope, frame.arguments, frame.note)
+    return questions.decide(actor, decision, call_id=frame.call_id)
 
 
 def elicited(actor: Actor, frame: wire.ElicitationAnswer) -> questions.Answered:

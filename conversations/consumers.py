@@ -152,7 +152,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             return
         supervisor.current().answered(answer)
         changed = hints.question_changed(answer.question_id, answer.kind, "answered", answer.turn_id)
-        await hints.tell_user(self.user_id, changed)
+        await hints.tell_people(answer.audience, changed)
 
     # --- Following turns ---
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from uuid import UUID
 
 from channels.layers import get_channel_layer
 
+from conversations.settling import Settled
 from conversations.wire import frame
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,18 @@ async def recheck_user(user_id: UUID) -> None:
     layer = get_channel_layer()
     if layer is not None:
         await layer.group_send(group_of(user_id), {"type": "recheck"})
+
+
+async def tell_settled(settled: Iterable[Settled]) -> None:
+    """Tell all who might have answered that a question is closed."""
+    for each in settled:
+        changed = question_changed(each.question_id, each.kind, each.state, each.turn_id)
+        await tell_people(each.audience, changed)
+
+
+async def tell_people(people: Iterable[UUID], text: str) -> None:
+    for user_id in dict.fromkeys(people):
+        await tell_user(user_id, text)
 
 
 def turn_changed(turn_id: UUID, conversation_id: UUID, status: str) -> str:

@@ -25,6 +25,7 @@ from agents.parts import (
     PersonAnswer,
     PersonNeeded,
     Resumed,
+    Seal,
     TextContent,
     ToolRequest,
     ToolResult,
@@ -317,7 +318,7 @@ def _asked(call: ToolCall, request: ToolRequest) -> OpenCall:
         return OpenCall(call.pk, request, "pending" if call.status == ToolCall.Status.PENDING else "waiting")
     question = questions[-1]
     approved, arguments = _approval(questions)
-    known: dict[str, Any] = {"approved": approved, "arguments": arguments}
+    known: dict[str, Any] = {"approved": approved, "arguments": arguments, **_sealed(questions)}
     match question.state:
         case Question.State.OPEN:
             return OpenCall(call.pk, request, "waiting", needed=_needed(question), **known)
@@ -339,6 +340,16 @@ def _approval(questions: Sequence[Question]) -> tuple[bool, JSONObject | None]:
         return False, None
     arguments = answer.get("arguments")
     return True, arguments if isinstance(arguments, dict) else None
+
+
+def _sealed(questions: Sequence[Question]) -> dict[str, Any]:
+    """What the newest approval is for and who gave it; none is where it was never asked."""
+    approvals = [question for question in questions if question.kind == Question.Kind.APPROVAL]
+    if not approvals:
+        return {}
+    newest = approvals[-1]
+    seal = Seal(newest.definition, newest.arguments)
+    return {"seal": seal, "by": newest.answered_by_id, "again": len(approvals) > 1}
 
 
 def _needed(question: Question) -> PersonNeeded | None:

@@ -10,15 +10,17 @@ from uuid import UUID
 from django.db.models import Q
 from django.utils import timezone
 
-from accounts import policy
+from accounts import audit, policy
 from accounts.actors import Actor
+from accounts.models import AuditAction
 from agents.answers import Decided
-from agents.parts import PersonAnswer
+from agents.parts import PersonAnswer, Seal
 from chatui.errors import ChatUIError, NotFoundError
 from chatui.rows import writing
-from chatui.text import clean
-from conversations import auditing, transitions
+from conversations import auditing, settling, standing, transitions
+from conversations.decisions import Decision, NotSupportedError, answer_of
 from conversations.models import Question, ToolCall, Turn
+from conversations.settling import Settled
 
 
 class AlreadyAnsweredError(ChatUIError):
@@ -29,16 +31,12 @@ class AlreadyAnsweredError(ChatUIError):
     public_message = "This was decided already."
 
 
-class NotSupportedError(ChatUIError):
-    """A form of answer that this server does not offer for this question."""
-
-    code = "not_supported"
-    public_message = "This kind of decision is not possible here."
-
-
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`resumed`: the turn was parked and is now this caller's to start; else its running task is to be told so."""
+    """`resumed`: the turn was parked and is now this caller's to start; else its running task is to be told so.
+
+    `audience` are all who might have answered: they are told that it is settled.
+    """
 
     turn_id: UUID
     call_id: UUID
@@ -46,26 +44,60 @@ class Answered:
     kind: str
     decided: Decided
     resumed: bool
+    audience: tuple[UUID, ...] = ()
 
 
-def decide(actor: Actor, call_id: UUID, *, allow: bool, note: str = "") -> Answered:
-    """Answer the approval of a call, or decline the sign-in that it asks for.
+def decide(
+    actor: Actor, decision: Decision, *, call_id: UUID | None = None, question_id: UUID | None = None
+) -> Answered:
+    """Answer the approval of a call (or the question of that id), or decline the sign-in that it asks for.
 
-    Raises `NotFoundError`, `PermissionDeniedError`, `AlreadyAnsweredError`, `NotSupportedError`.
+    Raises `NotFoundError`, `PermissionDeniedError`, `AlreadyAnsweredError`, `NotSupportedError`, and
+    `InvalidRequestError` for an answer that makes no sense; the question then stays open.
     """
     policy.require(actor, policy.Action.ANSWER)
     with writing():
         kinds = (Question.Kind.APPROVAL, Question.Kind.AUTHORIZATION)
-        question = (
-            Question.objects.visible_to(actor).filter(call=call_id, kind__in=kinds).order_by("-created_at").first()
-        )
+        asked = Question.objects.visible_to(actor).filter(kind__in=kinds).select_related("turn", "call")
+        asked = asked.filter(pk=question_id) if question_id is not None else asked.filter(call=call_id)
+        question = asked.order_by("-created_at").first()
         if question is None:
             raise NotFoundError(public_message="There is no such question.")
+        if question.state != Question.State.OPEN or question.expires_at <= timezone.now():
+            raise AlreadyAnsweredError
         if question.kind == Question.Kind.AUTHORIZATION:
-            if allow:
+            if decision.allows:
                 raise NotSupportedError(public_message="Sign in at the server to let this call go on.")
             return answer(actor, question, {"action": "decline"})
-        return answer(actor, question, {"decision": "allow_once" if allow else "deny", "note": clean(note)})
+        answered = answer(actor, question, answer_of(actor, question, decision))
+        if decision.decision == "allow_always" and decision.scope is not None:
+            standing.remember(actor, question, decision.scope)
+        _record(actor, question, decision)
+        return answered
+
+
+def _record(actor: Actor, question: Question, decision: Decision) -> None:
+    call = question.call
+    assert call is not None
+    audit.record(
+        AuditAction.APPROVAL_ANSWERED,
+        organization_id=actor.organization_id,
+        actor_id=actor.user_id,
+        via=audit.via_of(actor),
+        person_id=question.asked_of_id,
+        server_id=call.server_id,
+        server=call.server_slug,
+        tool=call.tool,
+        turn_id=question.turn_id,
+        call_id=call.pk,
+        verdict="allow" if decision.allows else "deny",
+        details={"decision": decision.decision, "changed": decision.allows and decision.arguments is not None},
+    )
+
+
+def audience(question: Question) -> tuple[UUID, ...]:
+    """All who are told of a question: whose call it is, and who else may answer. One query."""
+    return (question.asked_of_id, *question.approvers.values_list("pk", flat=True))
 
 
 def elicited(actor: Actor, question_id: UUID, action: str, content: Mapping[str, Any] | None = None) -> Answered:
@@ -108,31 +140,46 @@ def answer(actor: Actor, question: Question, given: Mapping[str, Any]) -> Answer
     if question.kind == Question.Kind.APPROVAL:
         fields["decided_by_id"] = actor.user_id
     ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(**fields)
-    decided = _decided(question.call_id, question.kind, given)
-    return Answered(turn.pk, question.call_id, question.pk, question.kind, decided, transitions.resume(turn.pk))
+    question.answered_by_id = actor.user_id
+    decided = _decided(question.call_id, question, given)
+    resumed = transitions.resume(turn.pk)
+    return Answered(turn.pk, question.call_id, question.pk, question.kind, decided, resumed, audience(question))
 
 
-def _decided(call_id: UUID, kind: str, given: Mapping[str, Any]) -> Decided:
-    if kind == Question.Kind.APPROVAL:
-        return Decided(call_id, given["decision"] != "deny", given.get("note", ""), given.get("arguments"))
+def _decided(call_id: UUID, question: Question, given: Mapping[str, Any]) -> Decided:
+    if question.kind == Question.Kind.APPROVAL:
+        return Decided(
+            call_id,
+            given["decision"] != "deny",
+            given.get("note", ""),
+            given.get("arguments"),
+            by=question.answered_by_id,
+            seal=Seal(question.definition, question.arguments),
+        )
     action = given["action"]
     return Decided(call_id, action == "accept", answer=PersonAnswer(action, given.get("content") or {}))
 
 
-def expire() -> list[UUID]:
-    """Close the questions whose time is over; returns the parked turns that are now the caller's to start."""
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Questions whose time was over, and the parked turns that are now the caller's to start."""
+
+    settled: tuple[Settled, ...] = ()
+    resumed: tuple[UUID, ...] = ()
+
+
+def expire() -> Expired:
+    """Close the questions whose time is over."""
     overdue = Question.objects.as_system().filter(state=Question.State.OPEN, expires_at__lte=timezone.now())
+    settled: list[Settled] = []
     resumed = []
     for question in overdue.select_related("turn")[:100]:
         with writing():
             Turn.objects.select_for_update().get(pk=question.turn_id)
-            closed = (
-                Question.objects.as_system()
-                .filter(pk=question.pk, state=Question.State.OPEN)
-                .update(state=Question.State.EXPIRED)
-            )
+            closed = settling.close(Question.objects.as_system().filter(pk=question.pk), Question.State.EXPIRED)
             if not closed:
                 continue
+            settled += closed
             ended = ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(
                 status=ToolCall.Status.EXPIRED,
                 result_text="Nobody decided in time. The call was not made.",
@@ -141,7 +188,7 @@ def expire() -> list[UUID]:
                 auditing.record_end(question.call_id)
             if transitions.resume(question.turn_id):
                 resumed.append(question.turn_id)
-    return resumed
+    return Expired(tuple(settled), tuple(resumed))
 
 
 def unseen_answers(turn_id: UUID) -> list[Decided]:
@@ -151,4 +198,4 @@ def unseen_answers(turn_id: UUID) -> list[Decided]:
     )
     rows = Question.objects.as_system().filter(waits, turn=turn_id, state=Question.State.ANSWERED)
     newest = {question.call_id: question for question in rows.order_by("created_at")}
-    return [_decided(call_id, row.kind, row.answer) for call_id, row in newest.items() if call_id and row.answer]
+    return [_decided(call_id, row, row.answer) for call_id, row in newest.items() if call_id and row.answer]

@@ -15,9 +15,10 @@ from django.utils import timezone
 from agents.parts import Decision, PersonNeeded, PreparedCall, ToolResult
 from chatui.rows import writing
 from chatui.text import clean, clean_json
-from conversations import auditing
+from conversations import auditing, settling
 from conversations.models import Attachment, Message, Question, ToolCall, Turn
 from conversations.representations import attachment_json, shortened_content
+from conversations.settling import Settled
 from conversations.transitions import Progress
 
 
@@ -28,6 +29,9 @@ class StoredQuestion:
     id: UUID
     expires_at: str
     kind: str = "approval"
+    approvers: tuple[UUID, ...] = ()  # who may answer besides whose call it is
+    names: tuple[str, ...] = ()  # of all who may, where a rule names them
+    by_owner: bool = True
 
 
 def store_round(
@@ -44,7 +48,8 @@ def store_round(
     """
     now = timezone.now()
     at_once = settings.TURN["MAX_PARALLEL_CALLS"]
-    rows, questions = [], []
+    rows = []
+    asking: dict[UUID, tuple[Question, PreparedCall]] = {}
     for position, (call_id, call) in enumerate(calls):
         status = ToolCall.Status.PENDING
         if call.result is None and call.decision is Decision.ASK:
@@ -74,10 +79,12 @@ def store_round(
         )
         rows.append(row)
         if status is ToolCall.Status.WAITING:
-            questions.append(_question(turn, row, call, None))
+            asking[call_id] = (_question(turn, row, call, None), call)
+    questions = [question for question, _ in asking.values()]
     with writing():
         ToolCall.objects.bulk_create(rows)
         Question.objects.as_system().bulk_create(questions)
+        stored = {call_id: _named(question, call) for call_id, (question, call) in asking.items()}
         Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING).update(
             rounds=round,
             calls_made=turn.calls_made + len(rows),
@@ -88,34 +95,60 @@ def store_round(
         )
         Message.objects.filter(pk=turn.message_id).update(parts=list(progress.parts), seq=progress.seq)
     turn.calls_made += len(rows)
-    return {
-        question.call_id: StoredQuestion(question.pk, question.expires_at.isoformat())
-        for question in questions
-        if question.call_id
-    }
+    return stored
+
+
+def _named(question: Question, call: PreparedCall) -> StoredQuestion:
+    """The question, just stored, with the people whom a rule names as those who may answer it."""
+    others = tuple((call.approvers or {}).keys() - {question.asked_of_id})
+    if others:
+        through = Question.approvers.through
+        through.objects.bulk_create([through(question_id=question.pk, user_id=user_id) for user_id in others])
+    return StoredQuestion(
+        question.pk,
+        question.expires_at.isoformat(),
+        question.kind,
+        others,
+        tuple(question.details.get("approvers", ())),
+        question.by_owner,
+    )
 
 
 def _question(
     turn: Turn, row: ToolCall, call: PreparedCall, needed: PersonNeeded | None, seconds: float | None = None
 ) -> Question:
-    kept: Any = None if needed is None else dict(needed.kept)
-    details = {
-        "reason": call.reason,
-        "claims": dict(call.claims),
-        "account": call.account,
-        "can_edit": call.can_edit,
-        "can_remember": call.can_remember,
-    }
+    owner_id = turn.conversation.owner_id
+    kept: Any
+    if needed is not None:
+        kept, details, only = dict(needed.kept), dict(needed.card), None
+    else:
+        kept = {"schema": call.input_schema} if call.can_edit else None
+        details, only = _card(call), call.approvers
     return Question(
         organization_id=turn.conversation.organization_id,
         turn=turn,
         call=row,
         kind=Question.Kind.APPROVAL if needed is None else Question.Kind(needed.kind),
-        asked_of_id=turn.conversation.owner_id,
-        details=details if needed is None else clean_json(dict(needed.card)),
+        asked_of_id=owner_id,
+        by_owner=only is None or owner_id in only,
+        definition=call.definition,
+        arguments=call.seal.arguments,
+        details=clean_json(details),
         kept=kept,
         expires_at=timezone.now() + timedelta(seconds=seconds or settings.TURN["QUESTION_SECONDS"]),
     )
+
+
+def _card(call: PreparedCall) -> dict[str, Any]:
+    """What people are shown of an approval besides the call itself; `approvers` where not whose call it is decides."""
+    return {
+        "reason": call.reason,
+        "claims": dict(call.claims),
+        "account": call.account,
+        "can_edit": call.can_edit,
+        "can_remember": call.can_remember,
+        "approvers": sorted((call.approvers or {}).values()),
+    }
 
 
 def ask(
@@ -133,10 +166,14 @@ def ask(
             seconds = settings.TURN["LIVE_QUESTION_SECONDS"] if live else None
             question = _question(turn, row, call, needed, seconds)
             question.save()
+            stored = _named(question, call)
+        else:
+            stored = StoredQuestion(question.pk, question.expires_at.isoformat(), question.kind)
         if not live:
             row.status = ToolCall.Status.WAITING
-            row.save(update_fields=["status"])
-    return StoredQuestion(question.pk, question.expires_at.isoformat(), question.kind)
+            row.reason = call.reason if needed is None else row.reason
+            row.save(update_fields=["status", "reason"])
+    return stored
 
 
 def start_call(call_id: UUID, arguments: dict[str, Any] | None) -> None:
@@ -154,10 +191,14 @@ class StoredResult:
     content: list[Any]
     artifacts: list[dict[str, Any]]
     decided_by: str | None
+    settled: tuple[Settled, ...] = ()  # a question of it that was open still
 
 
-def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
-    """Store how a call ended, its artifacts as files; a call that has ended already stays as it is."""
+def finish_call(turn: Turn, call_id: UUID, result: ToolResult, *, asked: bool = False) -> StoredResult:
+    """Store how a call ended, its artifacts as files; a call that has ended already stays as it is.
+
+    `asked`: people were asked about it; what they have not answered, they cannot any more.
+    """
     attachments = [
         Attachment(
             organization_id=turn.conversation.organization_id,
@@ -174,7 +215,10 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
     for attachment, artifact in zip(attachments, result.artifacts, strict=True):
         attachment.file.save(str(attachment.pk), ContentFile(artifact.data), save=False)
     content = [_content_part(clean_json(dict(part)), attachments) for part in result.content]
+    settled: tuple[Settled, ...] = ()
     with writing():
+        if asked:
+            settled = settling.close(Question.objects.as_system().filter(call=call_id), Question.State.VOID)
         updated = ToolCall.objects.filter(pk=call_id, status__in=ToolCall.OPEN).update(
             status=ToolCall.Status(result.status.value),
             result_text=clean(result.text),
@@ -193,6 +237,7 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult) -> StoredResult:
         shortened_content(content, call_id),
         [attachment_json(attachment) for attachment in attachments],
         decided_by,
+        settled,
     )
 
 

@@ -224,8 +224,8 @@ class TurnTask:
                 self._unstarted.pop(call_id, None)
                 self._out.publish(_call_started(call_id, call))
                 self._out.publish(wire.Status(code="calling", label=f"Using {call.title or call.tool}"))
-            case events.CallAsked(call_id=call_id, call=call, needed=needed, live=live):
-                await self._ask(call_id, call, needed, live)
+            case events.CallAsked(call_id=call_id, call=call, needed=needed, live=live, again=again):
+                await self._ask(call_id, call, needed, live, again)
             case events.CallAnswered():
                 self._tell_answer(event)
             case events.CallProgressed(call_id=call_id, progress=progress, total=total, message=message):
@@ -264,10 +264,12 @@ class TurnTask:
         self._asked.update(stored)
         self._round = event.round + 1
 
-    async def _ask(self, call_id: UUID, call: PreparedCall, needed: PersonNeeded | None, live: bool) -> None:
+    async def _ask(
+        self, call_id: UUID, call: PreparedCall, needed: PersonNeeded | None, live: bool, again: bool
+    ) -> None:
         assert self._plan is not None
         self._unstarted.pop(call_id, None)
-        question = self._asked.get(call_id)
+        question = None if again else self._asked.get(call_id)
         if question is None or question.kind != (needed.kind if needed else Question.Kind.APPROVAL):
             asking = in_rows(rounds.ask, self._plan.turn, call_id, call, needed, live=live)
             question = self._asked[call_id] = await asking
@@ -275,7 +277,7 @@ class TurnTask:
         if live:  # the call itself waits, and the turn goes on: people are told that it is their turn all the same
             self._out.publish(wire.TurnWaiting(reason=question.kind, ids=[call_id]))
         changed = hints.question_changed(question.id, question.kind, Question.State.OPEN, self.turn_id)
-        await hints.tell_user(self._plan.turn.conversation.owner_id, changed)
+        await hints.tell_people((self._plan.turn.conversation.owner_id, *question.approvers), changed)
 
     def _tell_answer(self, event: events.CallAnswered) -> None:
         question = self._asked.pop(event.call_id, None)
@@ -285,11 +287,11 @@ class TurnTask:
 
     async def _finish_call(self, call_id: UUID, result: Any) -> None:
         assert self._plan is not None
-        stored = await in_rows(rounds.finish_call, self._plan.turn, call_id, result)
+        asked = self._asked.pop(call_id, None) is not None
+        stored = await in_rows(rounds.finish_call, self._plan.turn, call_id, result, asked=asked)
         refused = self._unstarted.pop(call_id, None)
         if refused is not None:  # it ended before it began: its reader has not heard of it yet
             self._out.publish(_call_started(call_id, refused))
-        self._asked.pop(call_id, None)
         self._out.publish(
             wire.CallFinished(
                 call_id=call_id,
@@ -300,6 +302,7 @@ class TurnTask:
                 decided_by=stored.decided_by,
             )
         )
+        await hints.tell_settled(stored.settled)
 
     def _notice(self, code: str, message: str, detail: str = "") -> None:
         self._out.flush()
@@ -366,6 +369,7 @@ class TurnTask:
             conversation = self._plan.turn.conversation
             changed = hints.turn_changed(self.turn_id, conversation.pk, ended.outcome)
             await hints.tell_user(conversation.owner_id, changed)
+            await hints.tell_settled(ended.settled)
 
 
 async def _persistently(

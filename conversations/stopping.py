@@ -20,3 +20,4 @@ async def stop(door: Door, user_id: UUID, turn_id: UUID) -> None:
     frame = wire.TurnFinished(outcome=stop.ended.outcome, message=stop.ended.message, error=stop.ended.error)
     supervisor.announce_end(turn_id, frame)
     await hints.tell_user(user_id, hints.turn_changed(turn_id, stop.conversation_id, stop.ended.outcome))
+    await hints.tell_settled(stop.ended.settled)

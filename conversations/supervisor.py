@@ -146,11 +146,14 @@ class Supervisor:
             frame = wire.TurnFinished(outcome=end.outcome, message=end.message, error=end.error)
             announce_end(turn_id, frame)
             await hints.tell_user(owner_id, hints.turn_changed(turn_id, conversation_id, end.outcome))
+            await hints.tell_settled(end.settled)
 
     async def expire(self) -> None:
         """Close overdue questions; turns that waited for nothing else go on here."""
-        for turn_id in await in_rows(questions.expire):
+        expired = await in_rows(questions.expire)
+        for turn_id in expired.resumed:
             self.start(turn_id)
+        await hints.tell_settled(expired.settled)
 
     # --- The end ---
 

@@ -11,6 +11,7 @@ from agents.tool_search import Deferral, EarlierCall, Room, SearchTools, recall,
 from chatui.rows import in_rows
 from conversations.models import ToolCall
 from conversations.plans import TurnPlan
+from conversations.standing import always_of
 from conversations.stored_results import StoredTexts
 from conversations.tool_uses import tool_uses
 from mcpservers.requests import RequestContext
@@ -28,6 +29,7 @@ async def open_turn_toolbox(plan: TurnPlan) -> TurnToolbox:
         images=plan.model.images,
         present=turn.present,
         request=RequestContext(turn.pk, turn.conversation_id, turn.message_id),
+        always=always_of(plan.actor.user_id, turn.conversation_id, plan.agent.pk),
     )
     try:
         return await _completed(plan, mcp)

@@ -16,9 +16,10 @@ from django.utils import timezone
 
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
-from conversations import auditing, usage
+from conversations import auditing, settling, usage
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
 from conversations.representations import answer_json, has_calls
+from conversations.settling import Settled
 
 Part = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -126,6 +127,7 @@ class Ended:
     outcome: str
     message: dict[str, Any]
     error: dict[str, Any] | None
+    settled: tuple[Settled, ...] = ()  # its questions that were open
 
 
 _open_calls = PreparedQuery(
@@ -167,13 +169,14 @@ def end(
         if turn is None:
             turn = Turn.objects.select_related("message").get(pk=turn_id)
         message = turn.message
+        settled: tuple[Settled, ...] = ()
         message.status, message.error = outcome, dict(error) if error else None
         if progress is not None:
             message.parts, message.seq = list(progress.parts), progress.seq
             message.usage = dict(progress.usage) or None
             message.model = progress.model[:200] or message.model
         if progress is None or (has_calls(message) and (_open_calls(turn_id) or _open_questions(turn_id))):
-            _close_calls(turn_id, outcome)
+            settled = _close_calls(turn_id, outcome)
         if turn is not None and progress is not None and progress.usage:
             usage.record(turn, progress.usage)
         message.search_text = "\n".join(
@@ -181,10 +184,10 @@ def end(
         )
         message.save(update_fields=["status", "error", "parts", "seq", "usage", "model", "search_text"])
         Conversation.objects.as_system().filter(pk=message.conversation_id).update(active_at=timezone.now())
-        return Ended(outcome.value, answer_json(turn), dict(error) if error else None)
+        return Ended(outcome.value, answer_json(turn), dict(error) if error else None, settled)
 
 
-def _close_calls(turn_id: UUID, outcome: Message.Status) -> None:
+def _close_calls(turn_id: UUID, outcome: Message.Status) -> tuple[Settled, ...]:
     calls = ToolCall.objects.select_for_update(of=("self",)).filter(turn=turn_id, status__in=ToolCall.OPEN)
     status, began, waited = _CLOSED[outcome is Message.Status.STOPPED]
     closed = dict(calls.values_list("pk", "status"))
@@ -193,7 +196,7 @@ def _close_calls(turn_id: UUID, outcome: Message.Status) -> None:
         if ids:
             ToolCall.objects.filter(pk__in=ids).update(status=status, result_text=text)
     auditing.record_ends(closed)
-    Question.objects.as_system().filter(turn=turn_id, state=Question.State.OPEN).update(state=Question.State.VOID)
+    return settling.close(Question.objects.as_system().filter(turn=turn_id), Question.State.VOID)
 
 
 # Whether the turn was stopped: what its open calls become, and what is told of one that ran and of one that did not.

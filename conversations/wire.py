@@ -249,6 +249,8 @@ class CallApproval(TurnFrame):
     expires_at: str
     can_edit: bool
     can_remember: bool = False
+    can_decide: bool = True  # by the person whose turn it is
+    approvers: Any = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from accounts.models import User
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations import questions, turns
+from conversations.decisions import Decision
 from conversations.models import Question, Turn
 from conversations.supervisor import Supervisor
 from conversations.turns import NewTurn
@@ -72,7 +73,9 @@ async def test_an_answer_that_another_process_took_is_carried_out_at_the_next_he
         turn_id = await chat.start()
         card = await chat.until("call.approval")
         await chat.until("call.progress")
-        answer = await in_rows(lambda: questions.decide(actor(owner), UUID(card["call_id"]), allow=True))
+        answer = await in_rows(
+            lambda: questions.decide(actor(owner), Decision("allow_once"), call_id=UUID(card["call_id"]))
+        )
         assert not answer.resumed
         await house.beat()
         finished = await chat.until("call.finished")

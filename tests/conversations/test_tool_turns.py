@@ -14,7 +14,8 @@ from accounts.models import ApiKey, User
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations import feed, questions, supervisor
-from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
+from conversations.decisions import Decision
+from conversations.models import Attachment, Conversation, Message, ToolCall, Turn
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat, gapless
 from tests.fakes.endpoint import Endpoint, calls, text
@@ -199,7 +200,9 @@ async def test_an_answer_in_the_very_moment_of_parking_is_not_lost(owner: User, 
         channel.publish = listening  # type: ignore[method-assign]  # only to know the moment
         await tell.wait()
         running = supervisor.current()._running.get(turn_id)
-        answer = await in_rows(lambda: questions.decide(actor(owner), UUID(card["call_id"]), allow=True))
+        answer = await in_rows(
+            lambda: questions.decide(actor(owner), Decision("allow_once"), call_id=UUID(card["call_id"]))
+        )
         if running is not None:  # as if its task still were there
             supervisor.current()._running.setdefault(turn_id, running)
         supervisor.current().answered(answer)
@@ -238,18 +241,6 @@ async def test_a_question_is_answered_once(owner: User, endpoint: Endpoint) -> N
         await chat.until("turn.finished")
         await other.send("call.decide", call_id=card["call_id"], decision="deny", request_id=str(uuid4()))
         assert (await other.until("error"))["code"] == "already_answered"
-
-
-async def test_standing_approval_and_edited_arguments_are_refused_not_weakened(owner: User, endpoint: Endpoint) -> None:
-    async with await Chat.of(owner) as chat:
-        _, card = await parked(chat, endpoint)
-        for fields in (
-            {"decision": "allow_always", "scope": "always"},
-            {"decision": "allow_once", "arguments": {"title": "x", "text": "y"}},
-        ):
-            await chat.send("call.decide", call_id=card["call_id"], **fields)
-            assert (await chat.until("error"))["code"] == "not_supported"
-    assert (await in_rows(only, Question)).state == Question.State.OPEN
 
 
 async def test_a_restart_while_a_turn_waits_loses_nothing(

@@ -15,6 +15,7 @@ from agents.models import Agent, AgentGrant
 from agents.parts import Artifact, ToolResult, ToolStatus
 from chatui.errors import InvalidRequestError, NotFoundError, PermissionDeniedError, TooLargeError
 from conversations import questions, rounds, transitions, turns
+from conversations.decisions import Decision
 from conversations.models import Conversation, Message, Question, ToolCall, Turn
 from conversations.transitions import Progress
 from conversations.turns import NewTurn, NotOfferedError
@@ -310,11 +311,11 @@ def parked(actor: Actor) -> tuple[turns.Begun, ToolCall, Question]:
 
 def test_an_answer_to_a_parked_turn_resumes_it_once(owner: Actor) -> None:
     begun, call, _ = parked(owner)
-    answer = questions.decide(owner, call.pk, allow=True)
+    answer = questions.decide(owner, Decision("allow_once"), call_id=call.pk)
     assert answer.resumed
     assert Turn.objects.get(pk=begun.turn_id).status == Status.RUNNING
     with pytest.raises(questions.AlreadyAnsweredError):
-        questions.decide(owner, call.pk, allow=False)
+        questions.decide(owner, Decision("deny"), call_id=call.pk)
     call.refresh_from_db()
     assert (call.status, call.decided_by_id) == (ToolCall.Status.PENDING, owner.user_id)
 
@@ -323,9 +324,10 @@ def test_an_answer_that_comes_before_the_turn_parks_keeps_it_from_parking(owner:
     begun = begin(owner)
     transitions.claim(begun.turn_id, "here")
     call, _ = asked(begun)
-    assert not questions.decide(owner, call.pk, allow=False, note="no").resumed
+    assert not questions.decide(owner, Decision("deny", note="no"), call_id=call.pk).resumed
     assert transitions.park(begun.turn_id, "here", progress()) is None
-    assert questions.unseen_answers(begun.turn_id) == [Decided(call.pk, False, "no")]
+    (unseen,) = questions.unseen_answers(begun.turn_id)
+    assert replace(unseen, seal=None) == Decided(call.pk, False, "no", by=owner.user_id)
 
 
 def test_a_question_that_expires_before_the_turn_parks_keeps_it_from_waiting_for_ever(owner: Actor) -> None:
@@ -333,7 +335,7 @@ def test_a_question_that_expires_before_the_turn_parks_keeps_it_from_waiting_for
     transitions.claim(begun.turn_id, "here")
     asked(begun)
     Question.objects.as_system().update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert questions.expire() == []  # it runs: nobody has to start it
+    assert questions.expire().resumed == ()  # it runs: nobody has to start it
     assert transitions.park(begun.turn_id, "here", progress()) is None
     assert Turn.objects.get(pk=begun.turn_id).status == Status.RUNNING
 
@@ -342,7 +344,7 @@ def test_nobody_else_answers(owner: Actor, bob: User, charlie: User, actor_of: C
     _, call, row = parked(owner)
     for stranger in (actor_of(bob), actor_of(charlie)):
         with pytest.raises(NotFoundError):
-            questions.decide(stranger, call.pk, allow=True)
+            questions.decide(stranger, Decision("allow_once"), call_id=call.pk)
     row.refresh_from_db()
     assert row.state == Question.State.OPEN
 
@@ -350,7 +352,7 @@ def test_nobody_else_answers(owner: Actor, bob: User, charlie: User, actor_of: C
 def test_a_key_without_the_scope_does_not_answer(owner: Actor) -> None:
     _, call, _ = parked(owner)
     with pytest.raises(PermissionDeniedError):
-        questions.decide(replace(owner, scopes=frozenset({"chat"})), call.pk, allow=True)
+        questions.decide(replace(owner, scopes=frozenset({"chat"})), Decision("allow_once"), call_id=call.pk)
 
 
 def test_stopping_a_waiting_turn_ends_it_and_voids_its_question(owner: Actor) -> None:
@@ -362,16 +364,16 @@ def test_stopping_a_waiting_turn_ends_it_and_voids_its_question(owner: Actor) ->
     call.refresh_from_db()
     assert (row.state, call.status) == (Question.State.VOID, ToolCall.Status.CANCELLED)
     with pytest.raises(questions.AlreadyAnsweredError):
-        questions.decide(owner, call.pk, allow=True)
+        questions.decide(owner, Decision("allow_once"), call_id=call.pk)
 
 
 def test_an_overdue_question_expires_and_its_turn_goes_on_with_a_result_that_says_so(owner: Actor) -> None:
     begun, call, _ = parked(owner)
     Question.objects.as_system().update(expires_at=timezone.now() - timedelta(seconds=1))
     with pytest.raises(questions.AlreadyAnsweredError):
-        questions.decide(owner, call.pk, allow=True)
-    assert questions.expire() == [begun.turn_id]
-    assert questions.expire() == []
+        questions.decide(owner, Decision("allow_once"), call_id=call.pk)
+    assert questions.expire().resumed == (begun.turn_id,)
+    assert questions.expire() == questions.Expired()
     call.refresh_from_db()
     assert call.status == ToolCall.Status.EXPIRED
     assert "Nobody decided" in call.result_text
