@@ -1,11 +1,13 @@
 """What allauth asks us: whether strangers may sign up, where a sign-in may lead, whom a rate limit counts."""
 
+from typing import Any
+
 from allauth.account.adapter import DefaultAccountAdapter
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
-from accounts import signals
+from accounts import audit_signin, signals
 from accounts.redirects import is_local_path
 
 
@@ -16,6 +18,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
     def get_login_stages(self) -> list[str]:
         ours = {"allauth.account.stages.EmailVerificationStage": "accounts.stages.EmailVerificationStage"}
         return [ours.get(stage, stage) for stage in super().get_login_stages()]
+
+    def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
+        audit_signin.record_failure(str(credentials.get("username") or credentials.get("email") or ""))
 
     def logout(self, request: HttpRequest) -> None:
         user_id = request.user.pk

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from accounts import signals
+from accounts import audit, signals
 from accounts.admin_forms import (
     ApiKeyForm,
     GroupForm,
@@ -21,7 +21,7 @@ from accounts.admin_forms import (
     UserForm,
     last_owner,
 )
-from accounts.models import ApiKey, Group, Membership, Organization, Role, User
+from accounts.models import ApiKey, AuditAction, Group, Membership, Organization, Role, User
 from accounts.tenant_admin import Organizations, Reach, TenantAdmin, TenantFilter, reach_of
 
 
@@ -30,7 +30,10 @@ class OrganizationAdmin(TenantAdmin):
     organization_path = "pk"
     list_display = ("name", "slug", "is_active", "created_at")
     search_fields = ("name", "slug")
-    fieldsets = ((None, {"fields": ("name", "slug", "is_active", "budgets")}),)
+    fieldsets = (
+        (None, {"fields": ("name", "slug", "is_active", "budgets")}),
+        (_("Audit"), {"fields": ("audit_days", "audit_bodies")}),
+    )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return reach_of(request).superuser
@@ -220,9 +223,16 @@ class ApiKeyAdmin(TenantAdmin):
     @admin.action(description=_("Revoke the selected keys"), permissions=["delete"])
     def revoke(self, request: HttpRequest, queryset: Any) -> None:
         usable = self.managed_rows(request, queryset).filter(revoked_at=None)
-        people = list(usable.values_list("user_id", flat=True))
+        keys = list(usable)
         number = usable.update(revoked_at=timezone.now())
-        for user_id in set(people):
+        for key in keys:
+            audit.record(
+                AuditAction.KEY_REVOKED,
+                organization_id=key.organization_id,
+                target=audit.Target("key", key.pk, key.prefix),
+                person_id=key.user_id,
+            )
+        for user_id in {key.user_id for key in keys}:
             signals.tell(user_id)
         messages.success(request, _("Keys revoked: %(number)d.") % {"number": number})
 

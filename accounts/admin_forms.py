@@ -14,7 +14,8 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from accounts.models import ApiKey, Membership, Organization, Role, User
+from accounts import audit
+from accounts.models import ApiKey, AuditAction, Membership, Organization, Role, User
 from accounts.tenant_admin import Reach, TenantForm, within
 
 
@@ -143,8 +144,15 @@ class NewUserForm(UserForm):
     def _save_m2m(self) -> None:
         super()._save_m2m()  # type: ignore[misc]  # of Django's ModelForm
         if self.cleaned_data.get("organization"):
-            Membership.objects.create(
+            membership = Membership.objects.create(
                 user=self.instance, organization=self.cleaned_data["organization"], role=self.cleaned_data["role"]
+            )
+            audit.record(
+                AuditAction.MEMBER_ADDED,
+                organization_id=membership.organization_id,
+                target=audit.Target("membership", membership.pk),
+                person_id=membership.user_id,
+                details={"values": {"role": [None, membership.role]}},
             )
 
 

@@ -54,6 +54,11 @@ def acting(user_id: UUID | None, via: AuditRecord.Via) -> Iterator[None]:
         _doer.reset(token)
 
 
+def doer() -> Doer | None:
+    """Who acts in this context; None where nobody has said."""
+    return _doer.get()
+
+
 def via_of(actor: Actor) -> AuditRecord.Via:
     """The door of an actor: a key's or a browser's."""
     return Via.WEB if actor.scopes is None else Via.KEY
@@ -102,11 +107,11 @@ def entry(
     **fields: Any,
 ) -> AuditRecord:
     """An entry that is not stored yet, for `write`; parameters as `record`'s."""
-    doer = _doer.get()
-    if actor_id is None and doer is not None:
-        actor_id = doer.user_id
+    who = doer()
+    if actor_id is None and who is not None:
+        actor_id = who.user_id
     if via is None:
-        via = doer.via if doer is not None else Via.SYSTEM if actor_id is None else Via.WEB
+        via = who.via if who is not None else Via.SYSTEM if actor_id is None else Via.WEB
     if target is not None:
         fields |= {
             "object_type": target.kind,

@@ -21,10 +21,11 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import ModelAdmin, StackedInline, TabularInline
+from unfold.admin import StackedInline, TabularInline
 from unfold.forms import PaginationInlineFormSet
 from unfold.widgets import UnfoldAdminTextareaWidget
 
+from accounts.admin_audit import AuditedAdmin
 from accounts.models import Membership, Organization, Role, User
 from accounts.policy import ROLES, Action
 
@@ -212,7 +213,7 @@ class _Choices:
         return within(queryset, reach_of(request).choices())
 
 
-class TenantAdmin(_Choices, ModelAdmin):  # type: ignore[misc]  # unfold has no type stubs
+class TenantAdmin(_Choices, AuditedAdmin):
     """Rows of organizations in the admin.
 
     `organization_path` leads from the model to the organization as a lookup. `secrets` are the fields of which a page

@@ -11,6 +11,9 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
+from accounts import audit
+from accounts.admin_audit import target_of
+from accounts.models import AuditAction
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantStackedInline, TenantTabularInline
 from agents.admin_forms import AgentForm, AgentServerForm, ModelEndpointForm
 from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
@@ -86,6 +89,9 @@ class ModelEndpointAdmin(TenantAdmin):
             missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
             return missing
         report = async_to_sync(test_endpoint)(settings_of(ModelProfile(endpoint=endpoint, slug="test", name="test")))
+        audit.record(
+            AuditAction.CONNECTION_TESTED, organization_id=endpoint.organization_id, target=target_of(endpoint)
+        )
         known = set(endpoint.models.values_list("name", flat=True))
         context = {
             **self.admin_site.each_context(request),

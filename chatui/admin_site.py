@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import wraps
 from typing import Any
 
 from django.conf import settings
@@ -18,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from unfold.sites import UnfoldAdminSite
 
-from accounts import signals
+from accounts import audit, signals
 from accounts.tenant_admin import TenantAdmin, reach_of
 from chatui.admin_overview import overview
 
@@ -36,6 +37,17 @@ class ChatUIAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no t
         """Unregister what is registered: a package may want to replace what was never let in."""
         wanted = model_or_iterable if isinstance(model_or_iterable, Iterable) else [model_or_iterable]
         super().unregister([model for model in wanted if self.is_registered(model)])
+
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        """What a view of the admin records is by the person who asked for it, through the admin."""
+
+        @wraps(view)
+        def audited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            with audit.acting(request.user.pk, audit.Via.ADMIN):
+                answer: HttpResponseBase = view(request, *args, **kwargs)
+                return answer
+
+        return super().admin_view(audited, cacheable)
 
     def has_permission(self, request: HttpRequest) -> bool:
         return reach_of(request).sees()

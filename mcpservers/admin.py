@@ -18,14 +18,17 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
+from accounts import audit
 from accounts.actors import find_actor
+from accounts.admin_audit import target_of
+from accounts.models import AuditAction
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
 from mcpservers import catalogue
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
 from mcpservers.admin_health import health_of, reconnect
 from mcpservers.admin_log import end_of_log
 from mcpservers.admin_tools import stored_definition, stored_tools
-from mcpservers.admin_try import TryForm, try_tool
+from mcpservers.admin_try import TryForm, record_trial, try_tool
 from mcpservers.connections import close_connection, live_connections
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.scope import scope_of
@@ -225,6 +228,7 @@ class MCPServerAdmin(TenantAdmin):
         if answer is not None:
             return answer
         reconnect(server)
+        _record(AuditAction.CONNECTION_CLOSED, server)
         messages.success(request, _("Its connections are being closed; the next use opens new ones."))
         return redirect("admin:mcpservers_mcpserver_health", server.pk)
 
@@ -243,6 +247,7 @@ class MCPServerAdmin(TenantAdmin):
         outcome = None
         if request.method == "POST" and tool and actor is not None and form.is_valid():
             outcome = async_to_sync(try_tool)(actor, server, tool, form.arguments(), definition)
+            record_trial(server, tool, form.arguments(), outcome)
         context = {
             **self.admin_site.each_context(request),
             "title": _("Try a tool"),
@@ -278,8 +283,20 @@ class MCPServerAdmin(TenantAdmin):
         assert request.user.pk is not None  # the site let them in
         actor = find_actor(request.user.pk, server.organization_id)
         report = async_to_sync(catalogue.refresh)(server.pk, actor=actor)
+        _record(AuditAction.CONNECTION_TESTED, server, status="error" if report.error else "ok")
         server.refresh_from_db()
         return report
+
+
+def _record(action: AuditAction, server: MCPServer, **fields: Any) -> None:
+    audit.record(
+        action,
+        organization_id=server.organization_id,
+        target=target_of(server),
+        server_id=server.pk,
+        server=server.slug,
+        **fields,
+    )
 
 
 def _forget(server_id: UUID) -> None:

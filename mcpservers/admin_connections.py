@@ -12,7 +12,8 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
-from accounts.models import Organization, User
+from accounts import audit
+from accounts.models import AuditAction, Organization, User
 from accounts.tenant_admin import reach_of
 from mcpservers import connections as live
 from mcpservers.connections import ConnectionInfo
@@ -55,6 +56,13 @@ def close_connection(request: HttpRequest, site: Any) -> HttpResponse:
     for info in live.live_connections():
         if str(info.id) == wanted and reach.manages(info.organization_id):
             live.close_connection(UUID(wanted))
+            audit.record(
+                AuditAction.CONNECTION_CLOSED,
+                organization_id=info.organization_id,
+                target=audit.Target("connection", info.id),
+                person_id=info.user_id,
+                server_id=info.server_id,
+            )
             messages.success(request, _("The connection to “%(title)s” is being closed.") % {"title": info.title})
             return redirect("admin:connections")
     raise Http404

@@ -16,7 +16,9 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from accounts import audit
 from accounts.actors import Actor
+from accounts.models import AuditAction
 from mcpservers import calls, connections
 from mcpservers.entries import Definition
 from mcpservers.models import MCPServer
@@ -157,8 +159,25 @@ async def try_tool(
             input_schema=definition.input_schema if definition is not None else None,
             output_schema=definition.output_schema if definition is not None else None,
             annotations=definition.annotations if definition is not None else None,
+            pin=definition.pin if definition is not None else "",
         )
     finally:
         manager.close_run(request.run)
         if alone:
             await connections.aclose()
+
+
+def record_trial(server: MCPServer, tool: str, arguments: Mapping[str, Any], outcome: ToolOutcome) -> None:
+    """The audit entry of a call by hand, by who acts in this context."""
+    audit.record(
+        AuditAction.TOOL_CALL,
+        organization_id=server.organization_id,
+        server_id=server.pk,
+        server=server.slug,
+        tool=tool,
+        arguments_hash=audit.arguments_hash(dict(arguments)),
+        verdict="deny" if outcome.status == "denied" else "allow",
+        reason="Tried by hand in the admin.",
+        status=outcome.status,
+        duration_ms=outcome.duration_ms,
+    )

@@ -17,12 +17,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='organization',
             name='audit_bodies',
-            field=models.BooleanField(default=False),
+            field=models.BooleanField(default=False, help_text='Arguments and results, encrypted, with each entry. Only auditors and owners can read them.', verbose_name='keep contents of tool calls'),
         ),
         migrations.AddField(
             model_name='organization',
             name='audit_days',
-            field=models.PositiveIntegerField(blank=True, null=True, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(36500)]),
+            field=models.PositiveIntegerField(blank=True, help_text='Older entries are deleted. Empty: what the installation has set (AUDIT_DAYS).', null=True, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(36500)], verbose_name='days that audit entries are kept'),
         ),
         migrations.CreateModel(
             name='AuditRecord',

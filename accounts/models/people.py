@@ -59,10 +59,18 @@ class Organization(models.Model):
     name = models.CharField(max_length=120)
     is_active = models.BooleanField(default=True)
     budgets = models.JSONField(default=list, blank=True)  # [{per, tokens_per_day, …}], see accounts.budgets
-    audit_days = models.PositiveIntegerField(  # None: AUDIT_DAYS
-        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(36500)]
+    audit_days = models.PositiveIntegerField(
+        _("days that audit entries are kept"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(36500)],
+        help_text=_("Older entries are deleted. Empty: what the installation has set (AUDIT_DAYS)."),
     )
-    audit_bodies = models.BooleanField(default=False)  # keep arguments and results of calls with their audit entries
+    audit_bodies = models.BooleanField(
+        _("keep contents of tool calls"),
+        default=False,
+        help_text=_("Arguments and results, encrypted, with each entry. Only auditors and owners can read them."),
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -4,9 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 from django.utils import timezone
 
-from accounts.models import ApiKey, Membership, User
+from accounts import audit
+from accounts.models import ApiKey, AuditAction, Membership, User
 
 
 class Command(BaseCommand):
@@ -36,13 +38,22 @@ class Command(BaseCommand):
         membership = Membership.objects.active().filter(user=person, organization__slug=org).first()
         if membership is None:
             raise CommandError(f"{person.username} is not an active member of an active organization {org!r}.")
-        key, secret = ApiKey.issue(
-            organization_id=membership.organization_id,
-            user=person,
-            name=name,
-            scopes=list(dict.fromkeys(scopes)),
-            expires_at=timezone.now() + timedelta(days=days) if days else None,
-        )
+        with transaction.atomic():
+            key, secret = ApiKey.issue(
+                organization_id=membership.organization_id,
+                user=person,
+                name=name,
+                scopes=list(dict.fromkeys(scopes)),
+                expires_at=timezone.now() + timedelta(days=days) if days else None,
+            )
+            audit.record(
+                AuditAction.KEY_CREATED,
+                organization_id=membership.organization_id,
+                via=audit.Via.COMMAND,
+                target=audit.Target("key", key.pk, key.prefix),
+                person_id=person.pk,
+                details={"scopes": key.scopes},
+            )
         until = f", until {key.expires_at:%Y-%m-%d}" if key.expires_at else ""
         self.stderr.write(f"Key “{name}” of {person.username} in {org}, scope {', '.join(key.scopes)}{until}.")
         self.stdout.write(secret)

@@ -4,9 +4,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 from django.urls import reverse
 
-from accounts.models import SigninLink, User
+from accounts import audit
+from accounts.audit_signin import record_for_person
+from accounts.models import AuditAction, SigninLink, User
 
 
 class Command(BaseCommand):
@@ -19,4 +22,7 @@ class Command(BaseCommand):
         person = User.named(user)
         if person is None or not person.is_active:
             raise CommandError(f"There is no active user {user!r}.")
-        self.stdout.write(settings.BASE_URL + reverse("signin_link", args=[SigninLink.issue(person)]))
+        with transaction.atomic(), audit.acting(None, audit.Via.COMMAND):
+            secret = SigninLink.issue(person)
+            record_for_person(AuditAction.SIGN_IN_LINK, person.pk)
+        self.stdout.write(settings.BASE_URL + reverse("signin_link", args=[secret]))
