@@ -32,7 +32,7 @@ ul { margin: 8px 0 16px; padding-left: 20px; }
 .soft { color: var(--soft); font-size: 14px; }
 .brand { color: var(--mark); font-weight: 600; }
 fieldset { margin: 16px 0; padding: 0; border: 0; }
-legend { margin-bottom: 6px; font-weight: 600; }
+legend { margin-bottom: 6px; padding: 0; font-weight: 600; }
 label { display: flex; gap: 12px; align-items: center; padding: 10px 12px; margin-bottom: 8px; cursor: pointer;
   border: 1px solid var(--rule); border-radius: 10px; }
 label:has(:checked) { border-color: var(--mark); box-shadow: 0 0 0 1px var(--mark); }

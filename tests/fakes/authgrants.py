@@ -61,7 +61,8 @@ async def authenticate(heard: Heard) -> Client:
     """The client, by exactly the method that it is registered with. Raises `OAuthRefusal` invalid_client."""
     method, client_id, secret = credentials(heard)
     client = await find_client(heard.server, client_id)
-    if method != client.auth_method:
+    either = client.auth_method == "client_secret" and method in ("client_secret_basic", "client_secret_post")
+    if method != client.auth_method and not either:
         raise OAuthRefusal("invalid_client", f"registered for {client.auth_method}, came with {method}", 401)
     if method == "private_key_jwt":
         _check_assertion(heard.server, client, secret)

@@ -37,7 +37,10 @@ PEOPLE = (
 
 @dataclass
 class Client:
-    """A registered client. `metadata` is what it said of itself; `secret` "" for a public one."""
+    """A registered client. `metadata` is what it said of itself; `secret` "" for a public one.
+
+    The method `client_secret` is ours: it takes the secret as Basic or in the form.
+    """
 
     id: str
     secret: str = ""
