@@ -62,6 +62,7 @@ async def aclose() -> None:
         logger.exception("Closing the MCP connections failed")
     await consumers.close_sockets()
     feed.current().aclose()
+    await feed.current().disconnect()
     await aclose_clients()
     await asyncio.to_thread(embedded.stop_worker)
 

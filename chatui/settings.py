@@ -262,6 +262,7 @@ TURN = {
     "COALESCE_SECONDS": env.float("TURN_COALESCE_SECONDS", default=0.018),
     "DRAIN_SECONDS": env.float("TURN_DRAIN_SECONDS", default=30.0),
     "PER_USER": env.int("TURNS_PER_USER", default=3),
+    "FEED_STORED_SECONDS": env.float("FEED_STORED_SECONDS", default=600.0),
     "FEED_KEEP_SECONDS": env.float("FEED_KEEP_SECONDS", default=60.0),
     "QUESTION_SECONDS": env.float("QUESTION_SECONDS", default=86400.0),
     "LIVE_QUESTION_SECONDS": env.float("LIVE_QUESTION_SECONDS", default=600.0),

@@ -191,8 +191,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 after = snapshot.seq
                 if not snapshot.open:
                     return
-                if channel.last_seq(turn_id) is None:
-                    channel.open(turn_id, snapshot.seq)
+                channel.watch(turn_id, snapshot.seq)
 
     # --- The right to be open ---
 

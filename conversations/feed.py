@@ -44,6 +44,14 @@ class TurnFeed(Protocol):
         """The turn is parked: followers stay, held frames may go after a while."""
         ...
 
+    def watch(self, turn_id: UUID, seq: int) -> None:
+        """Keep a place for what comes after `seq` of a turn that does not run here."""
+        ...
+
+    def end(self, turn_id: UUID, frame: TurnFrame) -> None:
+        """Publish the last frame of a turn that has no task (any more), if anybody follows it, and close it."""
+        ...
+
     def close(self, turn_id: UUID) -> None:
         """The turn ended: followers finish, frames are kept for `FEED_KEEP_SECONDS` more."""
         ...
@@ -99,6 +107,16 @@ class MemoryFeed:
         if channel.last < seq:  # another process published meanwhile: what is held here has a gap
             channel.frames.clear()
             channel.first = seq + 1
+
+    def watch(self, turn_id: UUID, seq: int) -> None:
+        if turn_id not in self._channels:
+            channel = self._channels[turn_id] = _Channel(seq)
+            channel.running = False
+
+    def end(self, turn_id: UUID, frame: TurnFrame) -> None:
+        if turn_id in self._channels:
+            self.publish(turn_id, frame)
+            self.close(turn_id)
 
     def publish(self, turn_id: UUID, frame: TurnFrame) -> int:
         channel = self._channels[turn_id]
@@ -173,6 +191,18 @@ class MemoryFeed:
         self._channels.clear()
         self.running = 0
 
+    async def disconnect(self) -> None:
+        """Leave what the feed is shared over, once it is closed."""
+
+
+def _made() -> MemoryFeed:
+    keep: float = settings.TURN["FEED_KEEP_SECONDS"]
+    if not settings.REDIS_URL:
+        return MemoryFeed(keep)
+    from conversations.feed_shared import SharedFeed
+
+    return SharedFeed(settings.REDIS_URL, keep, stored_seconds=settings.TURN["FEED_STORED_SECONDS"])
+
 
 _feeds: dict[asyncio.AbstractEventLoop, MemoryFeed] = {}
 
@@ -184,5 +214,5 @@ def current() -> MemoryFeed:
     if feed is None:
         for other in [other for other in _feeds if other.is_closed()]:
             del _feeds[other]
-        feed = _feeds[loop] = MemoryFeed(settings.TURN["FEED_KEEP_SECONDS"])
+        feed = _feeds[loop] = _made()
     return feed

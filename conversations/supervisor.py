@@ -179,10 +179,7 @@ class Supervisor:
 
 def announce_end(turn_id: UUID, frame: wire.TurnFinished) -> None:
     """Publish the end of a turn that has no task here, if somebody here follows it."""
-    channel = feed.current()
-    if channel.last_seq(turn_id) is not None:
-        channel.publish(turn_id, frame)
-        channel.close(turn_id)
+    feed.current().end(turn_id, frame)
 
 
 _supervisors: dict[asyncio.AbstractEventLoop, Supervisor] = {}

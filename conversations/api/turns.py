@@ -102,8 +102,7 @@ async def frames(door: Door, turn_id: UUID, after: int) -> AsyncGenerator[tuple[
             after = snapshot.seq
             if not snapshot.open:
                 return
-            if channel.last_seq(turn_id) is None:
-                channel.open(turn_id, after)
+            channel.watch(turn_id, after)
 
 
 async def with_keep_alive(events: AsyncGenerator[T], seconds: float) -> AsyncGenerator[T | None]:
