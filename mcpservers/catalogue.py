@@ -18,7 +18,7 @@ from accounts.actors import Actor, GroupRules
 from accounts.policy import Verdict, granted
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from mcpservers import connections, entries, fetching
+from mcpservers import connections, entries, fetching, learning
 from mcpservers.approvals import Do, Rule, RuleVerdict, matches, rule_lists, verdict
 from mcpservers.discovery import discover
 from mcpservers.entries import Entry
@@ -307,7 +307,7 @@ async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshRepo
     one such a server is not ready.
     """
     began = time.monotonic()
-    manager = connections.ConnectionManager(record=_record)
+    manager = connections.ConnectionManager(record=_record, learn=learning.has_accounts)
     request = RequestContext.of_trial()
     manager.open_run(request.run)
     try:

@@ -39,9 +39,11 @@ def unavailable(target: ConnectionTarget, error: BaseException, attempts: Attemp
     detail = f"“{target.title}” cannot be reached: {cause}."
     if tail:
         detail = f"{detail}\nThe process wrote:\n{tail}"
-    return ServerUnavailableError(
+    failure = ServerUnavailableError(
         target.redact(detail), public_message=target.redact(f"“{target.title}” cannot be reached: {cause}.")
     )
+    failure.http_status, failure.challenge = attempts.note.status, attempts.note.challenge
+    return failure
 
 
 def _cause(target: ConnectionTarget, error: BaseException, attempts: Attempts) -> str:

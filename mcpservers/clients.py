@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -160,28 +160,29 @@ async def _attempt(
         log: ServerLog | None = None
         lost = asyncio.Event()
         limit = settings.MCP["MAX_MESSAGE"]
+        resolved = await _resolved(target)
         streams: Any
         if transport is Transport.STDIO:
             log = ServerLog(path_of(target.server_id))
             attempts.stdio = streams = StdioTransport(
                 target.command,
-                target.args,
-                dict(target.env),
+                resolved["args"],
+                dict(resolved["env"]),
                 cwd=str(settings.BASE_DIR),
                 log=log,
                 max_line=limit,
             )
             lost = streams.lost
         else:
-            http = SessionTransport(extra=target.allowances, max_bytes=limit)
+            http = SessionTransport(target, max_bytes=limit)
             attempts.note = http.last
-            http_client = await stack.enter_async_context(_http_client(target, http))
+            http_client = await stack.enter_async_context(_http_client(target, resolved["headers"], http))
             if transport is Transport.SSE:
                 patience = FALLBACK_SECONDS if target.transport is Transport.HTTP else None
-                streams = SSETransport(target.url, http_client, max_event=limit, patience=patience)
+                streams = SSETransport(resolved["url"], http_client, max_event=limit, patience=patience)
                 lost = streams.lost
             else:
-                streams = streamable_http_client(target.url, http_client=http_client, max_sse_event_size=limit)
+                streams = streamable_http_client(resolved["url"], http_client=http_client, max_sse_event_size=limit)
         try:
             client = await stack.enter_async_context(_mcp_client(streams, mode, ears, target.scope))
         finally:
@@ -193,10 +194,20 @@ async def _attempt(
             yield OpenClient(client, transport, lost, _era(target, transport, client), log)
 
 
-def _http_client(target: ConnectionTarget, transport: SessionTransport) -> httpx2.AsyncClient:
+async def _resolved(target: ConnectionTarget) -> dict[str, Any]:
+    """`url`, `headers`, `args` and `env` with the values that tokens have now, which are then no longer to be shown."""
+    if target.late is None:
+        return {"url": target.url, "headers": target.headers, "args": target.args, "env": target.env}
+    target.sends(*(await target.late.values()).values())
+    return await target.late.resolved()
+
+
+def _http_client(
+    target: ConnectionTarget, resolved: Iterable[tuple[str, str]], transport: SessionTransport
+) -> httpx2.AsyncClient:
     """A client of this connection alone: a shared one would carry one user's cookies to another."""
     headers = [(b"user-agent", f"chatui/{VERSION}".encode())]
-    headers += [(name.encode("ascii"), value.encode("latin-1")) for name, value in target.headers]
+    headers += [(name.encode("ascii"), value.encode("latin-1")) for name, value in resolved]
     # Reading has no time limit of its own: each request has a deadline, and an event stream may be silent for long.
     timeout = httpx2.Timeout(_OTHER_SECONDS, connect=target.connect_timeout, read=None)
     return httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False)

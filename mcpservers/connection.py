@@ -11,8 +11,8 @@ import contextvars
 import importlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -21,7 +21,14 @@ from django.conf import settings
 from chatui.errors import ChatUIError
 from chatui.text import shorten
 from mcpservers import causes
-from mcpservers.errors import ConnectionLostError, NobodyPresentError, RequestFailedError, RequestTimeoutError
+from mcpservers.deadlines import Clock
+from mcpservers.errors import (
+    ConnectionLostError,
+    NobodyPresentError,
+    RequestFailedError,
+    RequestTimeoutError,
+    SignInRequiredError,
+)
 from mcpservers.live_questions import LiveQuestions, Person, RunningCall
 from mcpservers.models import Transport
 from mcpservers.transports import ConnectionTarget
@@ -125,7 +132,10 @@ class Connection:
     # --- Its life -------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect within the target's connect timeout. Raises `ServerUnavailableError`, which says why."""
+        """Connect within the target's connect timeout.
+
+        Raises `ServerUnavailableError`, which says why, and `SignInRequiredError` where only a person can help.
+        """
         if "mcpservers.clients" not in sys.modules:  # mcp takes a second to import; the loop has other work
             await asyncio.to_thread(importlib.import_module, "mcpservers.clients")
         from mcpservers.clients import Attempts
@@ -151,6 +161,8 @@ class Connection:
         error = self.error if owner.done() else TimeoutError()
         await self.aclose(grace=0)
         first = next(iter(attempts.failures), None) or error or TimeoutError()
+        if isinstance(first, SignInRequiredError):
+            raise first
         raise causes.unavailable(self.target, first, attempts) from first
 
     def _introduced(self, opened: OpenClient) -> None:
@@ -225,14 +237,15 @@ class Connection:
         `timeout` is how many seconds may pass without a sign of life (progress is one), `limit` how many in all
         (default: the same); neither counts while a `person` is asked. Cancelling it, and both deadlines, cancel the
         request at the server. Raises `ConnectionLostError`, `RequestTimeoutError`, `RequestFailedError`, and
-        `NobodyPresentError` when the server asks during a call without a `person`.
+        `NobodyPresentError` when the server asks during a call without a `person`; `SignInRequiredError` where only a
+        person can help, and `ServerUnavailableError` where there is no token for now: the server did not run it then.
         """
         from mcpservers.sessionhttp import CallNote, call_note
 
         if not self.alive or self.owner is None:
             raise ConnectionLostError(self._why(), sent=False)
         note = note or CallNote()
-        clock = _Clock(timeout, limit or timeout)
+        clock = Clock(timeout, limit or timeout)
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             clock.heard()
@@ -266,7 +279,7 @@ class Connection:
             self._hears()
             return task.result()
         translated = self._translated(error, note)
-        if isinstance(translated, RequestFailedError):
+        if isinstance(translated, RequestFailedError) or (note.refusal is not None and note.status is not None):
             self._hears()
         self.last_error = str(translated)
         raise translated from error
@@ -295,14 +308,14 @@ class Connection:
             options["on_progress"] = on_progress
         return await session._dispatcher.send_raw_request(method, data["params"], options)
 
-    async def _settled(self, task: asyncio.Task[Any], owner: asyncio.Task[None], clock: _Clock) -> None:
+    async def _settled(self, task: asyncio.Task[Any], owner: asyncio.Task[None], clock: Clock) -> None:
         waiting: set[asyncio.Future[Any]] = {task, owner}
         while (seconds := clock.remaining()) > 0 and not (task.done() or owner.done()):
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if owner.done() and not task.done():
             await asyncio.wait({task}, timeout=0.1)  # the request hears of the end itself, a moment later
 
-    def _unanswered(self, task: asyncio.Task[dict[str, Any]], owner: asyncio.Task[None], clock: _Clock) -> ChatUIError:
+    def _unanswered(self, task: asyncio.Task[dict[str, Any]], owner: asyncio.Task[None], clock: Clock) -> ChatUIError:
         self._abandon(task)
         if owner.done():
             return ConnectionLostError(self._why())
@@ -326,6 +339,8 @@ class Connection:
         if not isinstance(error, MCPError):
             self._lost = True
             return ConnectionLostError(f"{type(error).__name__}: {error}", sent=note.sent)
+        if note.refusal is not None:
+            return note.refusal
         if note.error is not None:
             self._lost = True
             message = note.error.public_message if isinstance(note.error, ChatUIError) else str(note.error)
@@ -350,6 +365,7 @@ class Connection:
             rpc_code=error.code,
             data=error.error.data,
             http_status=note.status,
+            challenge=note.challenge,
         )
 
     def _why(self) -> str:
@@ -382,37 +398,3 @@ def _announce(meta: dict[str, Any], *, asks: bool) -> None:
     if capabilities is not None:  # the SDK's own, which all its requests share
         without = {name: value for name, value in capabilities.items() if name != "elicitation"}
         meta[CLIENT_CAPABILITIES_META_KEY] = without | ({"elicitation": {"form": {}, "url": {}}} if asks else {})
-
-
-class _Clock:
-    """Two deadlines: since the last sign of life, and in all."""
-
-    def __init__(self, idle: float, limit: float) -> None:
-        self._idle, self._limit = idle, limit
-        self._start = self._heard = time.monotonic()
-        self._stopped: float | None = None
-
-    def heard(self) -> None:
-        self._heard = time.monotonic()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let no time pass meanwhile: a person is asked, and takes it. One pause at a time."""
-        self.heard()
-        self._stopped = began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._stopped = None
-            self._start += time.monotonic() - began
-            self.heard()
-
-    def remaining(self) -> float:
-        if self._stopped is not None:  # the least that is left when time goes on; to be looked at again then
-            return max(1.0, min(self._idle, self._start + self._limit - self._stopped))
-        return min(self._heard + self._idle, self._start + self._limit) - time.monotonic()
-
-    def verdict(self) -> str:
-        if self._heard + self._idle <= self._start + self._limit:
-            return f"no answer within {self._idle:g} s"
-        return f"no result within {self._limit:g} s"

@@ -35,6 +35,8 @@ class ServerUnavailableError(ChatUIError):
     code = "server_unavailable"
     status = 502
     public_message = "The server cannot be reached."
+    http_status: int | None = None  # that connecting ended with
+    challenge = ""  # WWW-Authenticate, beside it
 
 
 class ThrottledError(ServerUnavailableError):
@@ -90,11 +92,20 @@ class RequestFailedError(ChatUIError):
     status = 502
     public_message = "The server answered with an error."
 
-    def __init__(self, message: str, *, rpc_code: int = 0, data: object = None, http_status: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        rpc_code: int = 0,
+        data: object = None,
+        http_status: int | None = None,
+        challenge: str = "",
+    ) -> None:
         super().__init__(message, public_message=message)
         self.rpc_code = rpc_code
         self.data = data
         self.http_status = http_status
+        self.challenge = challenge  # WWW-Authenticate
 
 
 class RequestTimeoutError(ChatUIError):

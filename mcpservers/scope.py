@@ -26,6 +26,8 @@ class ScopeVerdict:
     reason: str
 
 
+_SHARED = "Nothing in it depends on the user, so the organization shares one connection."
+_MACHINE = "It is used with an account of the organization (client credentials), so one connection is shared."
 _OF_USER = ("user.", "openid.", "obo.")
 
 
@@ -35,17 +37,18 @@ def scope_of(definition: Mapping[str, Any]) -> ScopeVerdict:
     for field, name in used:
         if name.startswith("request."):
             return ScopeVerdict(Scope.REQUEST, f"{{{{{name}}}}} in {field} differs from turn to turn.")
-    if definition.get("oauth") is not None:
+    oauth = definition.get("oauth")
+    if oauth is not None and oauth.get("obo"):
+        return ScopeVerdict(Scope.USER, "It is called on behalf of the user, with the user's own sign-in.")
+    if oauth is not None and oauth.get("grant") != "client_credentials":
         return ScopeVerdict(Scope.USER, "Each user signs in with an account of their own (OAuth).")
-    if definition.get("obo"):
-        return ScopeVerdict(Scope.USER, "It is called on behalf of the user.")
     if definition.get("variables"):
         names = ", ".join(sorted(definition["variables"]))
         return ScopeVerdict(Scope.USER, f"Each user has values of their own for {names}.")
     for field, name in used:
         if name.startswith(_OF_USER) or ("." not in name):
             return ScopeVerdict(Scope.USER, f"{{{{{name}}}}} in {field} differs from user to user.")
-    return ScopeVerdict(Scope.APP, "Nothing in it depends on the user, so the organization shares one connection.")
+    return ScopeVerdict(Scope.APP, _SHARED if oauth is None else _MACHINE)
 
 
 def _used(definition: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -11,16 +11,21 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
 from chatui.errors import ChatUIError
 from chatui.netguard import GuardedTransport
+from mcpservers.errors import NotReadyError, ServerUnavailableError, SignInRequiredError
 from mcpservers.mending import MendedBody, MendedEvents
+from mcpservers.signing import Signer
+
+if TYPE_CHECKING:
+    from mcpservers.transports import ConnectionTarget
 
 logger = logging.getLogger(__name__)
 NOTIFY_SECONDS = 5.0  # for a notification to be answered
@@ -32,13 +37,17 @@ LOST = -32000  # the SDK's own code for a connection that ended (CONNECTION_CLOS
 
 @dataclass
 class CallNote:
-    """What HTTP said about one request. `sent` is False only while the request certainly never left us."""
+    """What HTTP said about one request. `sent` is False only while the request certainly never left us.
+
+    `refusal` is why it was not sent, or not taken, though the connection is good: there is no token for it.
+    """
 
     sent: bool = False
     status: int | None = None
     retry_after: str = ""
     challenge: str = ""  # WWW-Authenticate
     error: Exception | None = None
+    refusal: ChatUIError | None = None
 
 
 # Each POST runs in the context of the task that made the request, so a note reaches the transport this way.
@@ -48,16 +57,17 @@ _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, Cha
 
 
 class SessionTransport(GuardedTransport):
-    """The guarded transport of one MCP connection.
+    """The guarded transport of one MCP connection, which signs what it sends.
 
     Once `established`, a request that fails on the network fails alone: the SDK is handed a JSON-RPC error instead
     of an exception, and `CallNote.error` says what happened.
     """
 
-    def __init__(self, *, extra: Iterable[str], max_bytes: int) -> None:
-        super().__init__(extra=extra, max_bytes=max_bytes, connections=1000)
+    def __init__(self, target: ConnectionTarget, *, max_bytes: int) -> None:
+        super().__init__(extra=target.allowances, max_bytes=max_bytes, connections=1000)
         self.established = False
         self.last = CallNote()  # of the request before, for a connect that fails
+        self._signer = Signer(target)
         self._deliveries: set[asyncio.Task[None]] = set()
         self._streams: deque[float] = deque(maxlen=STREAMS_PER_MINUTE)
 
@@ -69,8 +79,11 @@ class SessionTransport(GuardedTransport):
                 return await self._stream(request)
             case "DELETE":
                 async with asyncio.timeout(DELETE_SECONDS):
-                    return await super().handle_async_request(request)
+                    return await self._signer.send_once(request, self._send)
         return await self._noted(request, self.last)
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        return await super().handle_async_request(request)
 
     async def _post(self, request: httpx2.Request) -> httpx2.Response:
         message = _message(request)
@@ -93,12 +106,20 @@ class SessionTransport(GuardedTransport):
         return response
 
     async def _noted(self, request: httpx2.Request, note: CallNote) -> httpx2.Response:
-        note.sent = True
-        response = await super().handle_async_request(request)
-        note.status = response.status_code
-        note.retry_after = response.headers.get("retry-after", "")
-        note.challenge = response.headers.get("www-authenticate", "")
-        return response
+        async def send(request: httpx2.Request) -> httpx2.Response:
+            note.sent = True
+            response = await self._send(request)
+            note.status = response.status_code
+            note.retry_after = response.headers.get("retry-after", "")
+            note.challenge = response.headers.get("www-authenticate", "")
+            return response
+
+        try:
+            return await self._signer.send(request, send)
+        except ChatUIError as error:
+            if isinstance(error, SignInRequiredError | ServerUnavailableError | NotReadyError):
+                note.refusal = error
+            raise
 
     async def _notify(self, request: httpx2.Request, method: str) -> httpx2.Response:
         """Fire and forget: neither its failure nor a server that does not answer it costs the connection.
@@ -115,7 +136,7 @@ class SessionTransport(GuardedTransport):
     async def _deliver(self, request: httpx2.Request) -> None:
         try:
             async with asyncio.timeout(NOTIFY_SECONDS):
-                response = await super().handle_async_request(request)
+                response = await self._signer.send(request, self._send)
                 await response.aclose()
         except (TimeoutError, httpx2.TransportError, ChatUIError) as error:
             logger.info("A notification did not reach an MCP server: %s", type(error).__name__)
@@ -135,7 +156,10 @@ class SessionTransport(GuardedTransport):
         if len(self._streams) == STREAMS_PER_MINUTE and now - self._streams[0] < 60:
             return httpx2.Response(405, request=request)
         self._streams.append(now)
-        response = await super().handle_async_request(request)
+        try:
+            response = await self._signer.send(request, self._send)
+        except (SignInRequiredError, ServerUnavailableError, NotReadyError):
+            return httpx2.Response(405, request=request)  # calls say what is wrong; the stream is optional
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = MendedEvents(response.stream, limit=self._max_bytes)
         return response

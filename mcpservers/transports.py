@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from django.conf import settings
 
 from mcpservers import placeholders
 from mcpservers.breaker import Circuit
+from mcpservers.credentials import LATE_NAMESPACES, Account, LateValues, TokenSource
 from mcpservers.errors import NotReadyError, OutsideTurnError
 from mcpservers.models import MCPServer, Transport
 from mcpservers.requests import RequestContext
@@ -33,6 +34,7 @@ _RESERVED_HEADERS = frozenset(
 )
 _SECRET_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|token", re.IGNORECASE)
 _SHORTEST_SECRET = 6
+_TOKENS_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,19 @@ class AppPrincipal:
 
 @dataclass(frozen=True, slots=True)
 class UserPrincipal:
-    """One user, with that user's values and credentials."""
+    """One user, with that user's values and one of the user's accounts (None: without one)."""
 
     user_id: UUID
+    account_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RequestPrincipal:
-    """One user in one run of one turn."""
+    """One user in one run of one turn, with one of the user's accounts (None: without one)."""
 
     user_id: UUID
     run: UUID
+    account_id: UUID | None = None
 
 
 Principal = AppPrincipal | UserPrincipal | RequestPrincipal
@@ -60,7 +64,10 @@ Principal = AppPrincipal | UserPrincipal | RequestPrincipal
 
 @dataclass(frozen=True, slots=True)
 class ConnectionKey:
-    """Under what a connection is pooled. `fingerprint` covers every resolved value, so a changed one is another key."""
+    """Under what a connection is pooled. `fingerprint` covers every resolved value, so a changed one is another key.
+
+    Of an account it covers how it was linked; its tokens, and what else is asked for anew at each request, it does not.
+    """
 
     organization_id: UUID
     server_id: UUID
@@ -78,7 +85,8 @@ class ConnectionKey:
 class ConnectionTarget:
     """What to connect to and as whom, with every placeholder resolved. Its `repr` shows no secret.
 
-    Times are seconds. `era` is what the last connection learnt (`MCPServer.era`).
+    Times are seconds. `era` is what the last connection learnt (`MCPServer.era`). `source` gives the bearer token of
+    each request; without one, `signs_in` tells that the server's accounts are people's, and that this is nobody's.
     """
 
     key: ConnectionKey
@@ -98,6 +106,11 @@ class ConnectionTarget:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     allowances: tuple[str, ...] = ()  # private `host:port` that the operator's environment names
     asks_people: bool = field(default=False, compare=False, hash=False)  # a session of it has asked during a call
+    signs_in: bool = False
+    account: Account | None = None
+    source: TokenSource | None = field(default=None, repr=False, compare=False, hash=False)
+    late: Late | None = field(default=None, repr=False, compare=False, hash=False)
+    tokens: list[str] = field(default_factory=list, repr=False, compare=False, hash=False)  # that were sent, of late
 
     @property
     def server_id(self) -> UUID:
@@ -125,10 +138,29 @@ class ConnectionTarget:
         return self.principal.run if isinstance(self.principal, RequestPrincipal) else None
 
     def redact(self, text: str) -> str:
-        """`text` (an error, a log line) without the secrets that this target was resolved with."""
-        for secret in self.secrets:
+        """`text` (an error, a log line) without the secrets that this target was resolved with, or that it sent."""
+        for secret in (*self.secrets, *self.tokens):
             text = text.replace(secret, "•••")
         return text
+
+    def sends(self, *secrets: str) -> None:
+        """These go out now: they are not to be shown either."""
+        for secret in secrets:
+            if len(secret) >= _SHORTEST_SECRET and secret not in self.tokens:
+                self.tokens.append(secret)
+        del self.tokens[:-_TOKENS_KEPT]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What of a definition is resolved anew: at each request the headers, when connecting the rest."""
+
+    values: LateValues
+    resolve: Callable[[Mapping[str, str]], dict[str, Any]]
+
+    async def resolved(self) -> dict[str, Any]:
+        """The fields of `ConnectionTarget` as they are now. Raises `NotReadyError`, and what `values` does."""
+        return self.resolve(await self.values())
 
 
 def target_of(
@@ -138,25 +170,33 @@ def target_of(
     *,
     request: RequestContext | None = None,
     allowances: Iterable[str] = (),
+    account: Account | None = None,
+    source: TokenSource | None = None,
+    late: LateValues | None = None,
 ) -> ConnectionTarget:
     """The target for `actor` of `server`, with the actor's own `variables`. Pure: no query, no network.
 
-    Raises `NotReadyError` when a declared variable has no value or a placeholder cannot be resolved, and its
-    `OutsideTurnError` when the definition depends on the turn and there is no `request`.
+    `account` and `source` belong together, where it is a linked account's; `late` gives the values of `{{openid.*}}`
+    and `{{obo.*}}`. Raises `NotReadyError` when a declared variable has no value or a placeholder cannot be resolved,
+    and its `OutsideTurnError` when the definition depends on the turn and there is no `request`.
     """
-    verdict = scope_of(server.definition())
+    definition = server.definition()
+    verdict = scope_of(definition)
     declared = server.variables
     placeholders.require_variables(declared, variables)
     if verdict.scope is Scope.REQUEST and request is None:
         raise OutsideTurnError
     values = placeholders.values_for(actor, declared, variables, request)
-    resolved = _resolved(server, values)
+    names = late_names(server) if late is not None else ()
+    # In their place the fingerprint has their names.
+    resolved = _resolved(server, {**values, **{name: f"{{{{{name}}}}}" for name in names}})
+    source_key = [source.key, account.link if account is not None else ""] if source is not None else None
     key = ConnectionKey(
         organization_id=server.organization_id,
         server_id=server.pk,
-        principal=_principal(verdict.scope, actor, request),
+        principal=_principal(verdict.scope, actor, request, account),
         definition_hash=server.definition_hash(),
-        fingerprint=_digest(resolved),
+        fingerprint=_digest(resolved if source_key is None else [resolved, source_key]),
     )
     return ConnectionTarget(
         key=key,
@@ -166,13 +206,29 @@ def target_of(
         transport=Transport(server.transport),
         timeout=server.timeout,
         connect_timeout=server.connect_timeout,
-        circuit=_circuit(key, values),
+        circuit=_circuit(key, values, source_key),
         era=dict(server.era or {}),
         asks_people=server.asks_people,
         secrets=_secrets(resolved, declared, variables) + _operators(server),
         allowances=tuple(allowances),
+        signs_in=definition["oauth"] is not None,
+        account=account,
+        source=source,
+        late=Late(late, lambda now: _resolved(server, {**values, **now})) if names and late is not None else None,
         **resolved,
     )
+
+
+def late_names(server: MCPServer) -> tuple[str, ...]:
+    """The placeholders of the definition whose values are tokens of the user's own sign-in."""
+    return tuple(name for name in _names(server) if name.startswith(LATE_NAMESPACES))
+
+
+def _names(server: MCPServer) -> Iterator[str]:
+    texts = [server.url, *map(str, server.args), *server.headers.values(), *server.env.values()]
+    for text in texts:
+        if "{{" in text:
+            yield from placeholders.names_in(text)
 
 
 def _resolved(server: MCPServer, values: Mapping[str, str]) -> dict[str, Any]:
@@ -186,21 +242,22 @@ def _resolved(server: MCPServer, values: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _principal(scope: Scope, actor: Actor, request: RequestContext | None) -> Principal:
+def _principal(scope: Scope, actor: Actor, request: RequestContext | None, account: Account | None) -> Principal:
     if scope is Scope.APP:
         return AppPrincipal()
+    account_id = account.id if account is not None else None
     if scope is Scope.REQUEST:
         assert request is not None
-        return RequestPrincipal(actor.user_id, request.run)
-    return UserPrincipal(actor.user_id)
+        return RequestPrincipal(actor.user_id, request.run, account_id)
+    return UserPrincipal(actor.user_id, account_id)
 
 
-def _circuit(key: ConnectionKey, values: Mapping[str, str]) -> Circuit:
+def _circuit(key: ConnectionKey, values: Mapping[str, str], source: object) -> Circuit:
     """What fails together, which is not for one turn alone: a server that is down is so in the next one too."""
     own = {name: value for name, value in values.items() if not name.startswith("request.")}
     if isinstance(key.principal, AppPrincipal):
         return Circuit(key.organization_id, key.server_id, None, key.definition_hash)
-    credential = _digest([key.definition_hash, own])
+    credential = _digest([key.definition_hash, own, source])
     return Circuit(key.organization_id, key.server_id, key.principal.user_id, credential)
 
 

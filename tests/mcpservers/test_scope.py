@@ -33,11 +33,20 @@ def test_the_organizations_own_slug_keeps_it_shared_within_the_organization() ->
         {"headers": {"Authorization": "Bearer {{obo.access_token}}"}},
         {"oauth": {}},
         {"oauth": {"client_id": "x"}},
-        {"obo": {"audience": "x"}},
+        {"oauth": {"obo": {"audience": "x"}}},
     ],
 )
 def test_what_depends_on_the_user_is_each_users_own(parts: dict[str, Any]) -> None:
     assert scope(**parts) is Scope.USER
+
+
+def test_an_account_of_the_organization_is_shared_unless_something_else_is_the_users() -> None:
+    machine = {"grant": "client_credentials", "client_id": "x", "client_secret": "hunter2"}
+    verdict = scope_of(SERVER | {"oauth": machine})
+    assert verdict.scope is Scope.APP
+    assert "account of the organization" in verdict.reason
+    assert scope(oauth=machine, headers={"X-User": "{{user.id}}"}) is Scope.USER
+    assert scope(oauth=machine, variables={"TOKEN": {}}) is Scope.USER
 
 
 def test_what_depends_on_the_turn_is_the_turns_even_if_it_depends_on_the_user_too() -> None:
