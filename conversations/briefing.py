@@ -19,6 +19,9 @@ from conversations import history
 from conversations.models import Turn
 from conversations.plans import TurnPlan
 
+# What the person can do something about: a notice of its own, whose detail is the server's slug.
+FOR_THE_PERSON: Mapping[str, str] = {"needs_sign_in": "needs_sign_in", "not_ready": "needs_setup"}
+
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
@@ -64,10 +67,18 @@ def _problems(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:
     """Which servers offer nothing, and why, once a turn, before the model is called."""
     if not toolbox.problems or plan.turn.rounds > 0:
         return []
-    detail = "\n".join(f"{problem.title}: {problem.message}" for problem in toolbox.problems)
-    names = ", ".join(problem.title for problem in toolbox.problems)
+    mine = [
+        Noticed(FOR_THE_PERSON[problem.code], f"{problem.title}: {problem.message}", problem.slug)
+        for problem in toolbox.problems
+        if problem.code in FOR_THE_PERSON
+    ]
+    rest = [problem for problem in toolbox.problems if problem.code not in FOR_THE_PERSON]
+    if not rest:
+        return mine
+    detail = "\n".join(f"{problem.title}: {problem.message}" for problem in rest)
+    names = ", ".join(problem.title for problem in rest)
     some = "Some tools are unavailable" if toolbox.offered else "No tools are available"
-    return [Noticed("tools_unavailable", f"{some}: {names}.", detail)]
+    return [*mine, Noticed("tools_unavailable", f"{some}: {names}.", detail)]
 
 
 def limits(plan: TurnPlan) -> Limits:

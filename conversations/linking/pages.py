@@ -38,14 +38,13 @@ NAME_LENGTH = 200
 @require_safe
 @never_cache
 @ensure_csrf_cookie
-@csp_update({"script-src": [NONCE]})  # type: ignore[arg-type]  # for the import map alone; typed for views without arguments
 @member_page
-async def connections(request: HttpRequest, actor: Actor) -> HttpResponse:
+async def connections(request: HttpRequest, actor: Actor) -> HttpResponseBase:
     """`/o/<org>/connections/`."""
     return await in_rows(_page, request, actor, await connections_of(actor))
 
 
-def _page(request: HttpRequest, actor: Actor, found: list[Connection]) -> HttpResponse:
+def _page(request: HttpRequest, actor: Actor, found: list[Connection]) -> HttpResponseBase:
     slug = actor.organization_slug
     organization = Organization.objects.get(pk=actor.organization_id)
     context = {
@@ -59,7 +58,12 @@ def _page(request: HttpRequest, actor: Actor, found: list[Connection]) -> HttpRe
             "items": [connection_json(one, slug) for one in found],
         },
     }
-    return render(request, "linking/connections.html", context)
+
+    @csp_update({"script-src": [NONCE]})  # for the import map alone
+    def shown(request: HttpRequest) -> HttpResponse:
+        return render(request, "linking/connections.html", context)
+
+    return shown(request)
 
 
 @require_POST
