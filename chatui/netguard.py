@@ -325,6 +325,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
             if response.status_code not in (301, 302, 303, 307, 308) or not location:
                 return self._capped(response)
             await response.aclose()
+            if request.extensions.get("follow_redirects") is False:  # its body is meant for this place alone
+                raise RedirectRefusedError(f"{request.url.host} answers with a redirect (HTTP {response.status_code})")
             request = _next_hop(request, response.status_code, location)
         raise RedirectRefusedError(f"more than {MAX_REDIRECTS} redirects")
 

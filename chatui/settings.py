@@ -126,6 +126,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_BEAT_SCHEDULE = {
     "tidy conversations": {"task": "conversations.tasks.tidy", "schedule": 900.0},
     "refresh catalogue": {"task": "mcpservers.tasks.refresh_catalogue", "schedule": 900.0},
+    "refresh tokens": {"task": "mcpservers.tasks.refresh_tokens", "schedule": 60.0},
 }
 
 # --- Accounts -----------------------------------------------------------------------------------------------------
@@ -289,6 +290,8 @@ OPENAI_MODEL: str = env.str("OPENAI_MODEL", default="")
 
 MCP_ALLOW_PRIVATE: list[str] = env.list("MCP_ALLOW_PRIVATE", default=[])
 MCP_ENV_ALLOWLIST: list[str] = env.list("MCP_ENV_ALLOWLIST", default=[])
+# Where authorization servers read who we are; default: BASE_URL/mcp/oauth/client.json, which may not be reachable.
+MCP_CLIENT_METADATA_URL: str = env.str("MCP_CLIENT_METADATA_URL", default="")
 MCP_ENVIRONMENT: dict[str, str] = {name: env.ENVIRON[name] for name in MCP_ENV_ALLOWLIST if name in env.ENVIRON}
 MCP = {
     "CONNECT_TIMEOUT": env.float("MCP_CONNECT_TIMEOUT", default=30.0),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
+from accounts.redirects import local_path
 from chatui.errors import ChatUIError
+
+if TYPE_CHECKING:
+    from mcpservers.models import MCPServer
 
 
 class NotReadyError(ChatUIError):
@@ -172,3 +176,9 @@ class LinkError(ChatUIError):
         self.organization_id: UUID | None = None
         self.server_id: UUID | None = None
         self.server_slug = self.server_title = self.return_to = ""
+
+    def about(self, server: MCPServer, return_to: str = "") -> None:
+        """Say which sign-in failed, so that a page can offer to begin again."""
+        self.organization_id, self.server_id = server.organization_id, server.pk
+        self.server_slug, self.server_title = server.slug, server.title
+        self.return_to = local_path(return_to, "")

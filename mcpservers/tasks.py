@@ -8,6 +8,7 @@ import logging
 from celery import shared_task
 
 from mcpservers import refreshing
+from mcpservers.oauth import tokens
 
 logger = logging.getLogger(__name__)
 
@@ -18,3 +19,11 @@ def refresh_catalogue() -> None:
     done = asyncio.run(refreshing.refresh_stale())
     if done.listed or done.failed:
         logger.info("Refreshed the tools of %d servers; %d could not be listed", done.listed, done.failed)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no type stubs
+def refresh_tokens() -> None:
+    """Renew the tokens of linked accounts that expire soon, and forget sign-ins that were never completed."""
+    done = asyncio.run(tokens.refresh_due())
+    if done.renewed or done.failed:
+        logger.info("Renewed the tokens of %d linked accounts; %d could not be renewed", done.renewed, done.failed)

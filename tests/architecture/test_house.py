@@ -44,6 +44,7 @@ MAY_IMPORT_CLIENTS = (
     "mcpservers/causes.py",
     "mcpservers/clients.py",
     "mcpservers/mending.py",
+    "mcpservers/oauth/web.py",
     "mcpservers/sessionhttp.py",
     "mcpservers/sse.py",
 )
