@@ -21,7 +21,7 @@ from accounts.actors import Actor
 from accounts.doors import Door, SignedOutError, StrangerError
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from conversations import beginning, commands, feed, hints, stopping, supervisor, turns, wire
+from conversations import answering, beginning, commands, feed, hints, processes, stopping, supervisor, turns, wire
 from conversations.feed import NotHeldError
 from conversations.questions import Answered
 
@@ -137,22 +137,19 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 await self._answer(commands.elicited, frame)
             case wire.CallCancel(call_id=call_id):
                 owner = await self._at_door(commands.turn_of_call, call_id)
-                if owner is not None:
-                    supervisor.current().cancel_call(owner, call_id)
+                if owner is not None and not supervisor.current().cancel_call(owner, call_id):
+                    await processes.cancel_call(owner, call_id)
 
     async def _begin(self, frame: wire.TurnStart | wire.TurnRegenerate | wire.TurnContinue) -> None:
         begun = await self._let_in(beginning.begin(self.door, commands.new_turn(frame)))
         if begun is not None:
             self._follow(begun.turn_id, 0)
 
-    async def _answer(self, answering: Callable[..., Answered], frame: wire.ClientFrame) -> None:
+    async def _answer(self, verb: Callable[..., Answered], frame: wire.ClientFrame) -> None:
         supervisor.current().require_open()
-        answer = await self._at_door(answering, frame)
-        if answer is None:
-            return
-        supervisor.current().answered(answer)
-        changed = hints.question_changed(answer.question_id, answer.kind, "answered", answer.turn_id)
-        await hints.tell_people(answer.audience, changed)
+        answer = await self._at_door(verb, frame)
+        if answer is not None:
+            await answering.carry(answer)
 
     # --- Following turns ---
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from accounts.doors import Door
 from chatui.rows import in_rows
-from conversations import hints, supervisor, turns, wire
+from conversations import hints, processes, supervisor, turns, wire
 
 
 async def stop(door: Door, user_id: UUID, turn_id: UUID) -> None:
@@ -15,7 +15,10 @@ async def stop(door: Door, user_id: UUID, turn_id: UUID) -> None:
     Raises what `turns.request_stop` raises.
     """
     stop = await in_rows(door.run, turns.request_stop, turn_id)
-    if supervisor.current().stop(turn_id) or stop.ended is None:
+    if supervisor.current().stop(turn_id):
+        return
+    if stop.ended is None:
+        await processes.look_at(turn_id)
         return
     frame = wire.TurnFinished(outcome=stop.ended.outcome, message=stop.ended.message, error=stop.ended.error)
     supervisor.announce_end(turn_id, frame)

@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -15,7 +16,7 @@ from django.conf import settings
 from agents.loop import CallCancelled, Decided
 from chatui.errors import DrainingError
 from chatui.rows import in_rows
-from conversations import feed, hints, questions, transitions, wire
+from conversations import feed, hints, processes, questions, transitions, wire
 from conversations.checkpoints import Checkpoints
 from conversations.models import Message
 from conversations.plans import TurnPlan
@@ -41,6 +42,7 @@ class Supervisor:
     checkpoints: Checkpoints = field(init=False)
     _running: dict[UUID, _Running] = field(default_factory=dict)
     _keeper: asyncio.Task[None] | None = None
+    _listener: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self.checkpoints = Checkpoints(self.process)
@@ -113,7 +115,20 @@ class Supervisor:
     async def begin(self, *, alone: bool = False) -> None:
         """At start-up: reap what a dead process left behind. `alone`: no other process can own a running turn."""
         self._keep()
+        if settings.REDIS_URL:
+            self._listener = asyncio.get_running_loop().create_task(processes.listen(self._heard), name="processes")
         await self.reap(everything=alone)
+
+    async def _heard(self, message: dict[str, Any]) -> None:
+        turn_id = UUID(message["turn_id"])
+        if turn_id not in self._running:
+            return
+        if message["type"] == "cancel":
+            self.cancel_call(turn_id, UUID(message["call_id"]))
+        elif await in_rows(transitions.stop_was_requested, turn_id):
+            self.stop(turn_id)
+        else:
+            await self._carry_answers(turn_id)
 
     async def _keeping(self) -> None:
         beats = 0
@@ -134,10 +149,13 @@ class Supervisor:
         for turn_id in await in_rows(transitions.heartbeat, self.process, ids):
             self.stop(turn_id)
         for turn_id in ids:
-            running = self._running.get(turn_id)
-            if running is not None and running.turn.asking:
-                for decided in await in_rows(questions.unseen_answers, turn_id):
-                    self._tell(turn_id, decided)
+            await self._carry_answers(turn_id)
+
+    async def _carry_answers(self, turn_id: UUID) -> None:
+        running = self._running.get(turn_id)
+        if running is not None and running.turn.asking:
+            for decided in await in_rows(questions.unseen_answers, turn_id):
+                self._tell(turn_id, decided)
 
     async def reap(self, *, everything: bool = False) -> None:
         """End the turns of dead processes as interrupted, and tell their owners."""
@@ -171,10 +189,11 @@ class Supervisor:
             running.task.cancel()
         if rest:
             await asyncio.wait({running.task for running in rest}, timeout=10)
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait({self._keeper})
-            self._keeper = None
+        for task in (self._keeper, self._listener):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        self._keeper = self._listener = None
 
 
 def announce_end(turn_id: UUID, frame: wire.TurnFinished) -> None:

@@ -1,0 +1,94 @@
+"""Two server processes on one PostgreSQL and one Redis: a turn is followed, stopped and taken up through either."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.fakes.endpoint import Endpoint, calls, text
+from tests.settings import TEST_REDIS_URL
+from tests.whole.conftest import CONFIGURATION
+from tests.whole.site import Site
+from tests.whole.test_restart import NOTE, start
+
+pytestmark = [
+    pytest.mark.deadline(180),
+    pytest.mark.skipif(os.environ.get("TEST_DATABASE") == "sqlite", reason="SQLite serves one process"),
+]
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The address of a PostgreSQL database of its own."""
+    address, name = os.environ["DATABASE_URL"], f"whole_{uuid4().hex}"
+    with psycopg.connect(address, autocommit=True) as session:
+        session.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]  # a name of our own making
+        yield address.replace("/postgres?", f"/{name}?", 1)
+        session.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[arg-type]  # as above
+
+
+@pytest.fixture
+def make_pair(tmp_path: Path, database: str) -> Iterator[tuple[Site, Site]]:
+    sites = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        env = {"REDIS_URL": TEST_REDIS_URL, "BASE_URL": "http://127.0.0.1:8000"}
+        sites.append(Site(tmp_path / name, database_url=database, env=env))
+    sites[0].manage("migrate", "--verbosity", "0")
+    yield sites[0], sites[1]
+    for site in sites:
+        site.close()
+
+
+async def begun(pair: tuple[Site, Site], endpoint: Endpoint, *scopes: str) -> str:
+    """Both processes are up; an API key."""
+    await asyncio.to_thread(pair[0].apply, CONFIGURATION.format(base_url=endpoint.base_url))
+    for site in pair:
+        await asyncio.to_thread(site.start)
+    return await asyncio.to_thread(pair[0].key, "alice", "acme", *scopes)
+
+
+async def test_a_turn_is_followed_live_and_stopped_through_the_other_process(
+    endpoint: Endpoint, make_pair: tuple[Site, Site]
+) -> None:
+    one, two = make_pair
+    gate, never = asyncio.Event(), asyncio.Event()
+    endpoint.script(text("Hello", gate, " world", never, "!"))
+    key = await begun(make_pair, endpoint, "chat")
+    async with one.socket("acme", key) as here, two.socket("acme", key) as there:
+        await here.send("turn.start", **start("go on"))
+        turn = await here.until("turn.started")
+        assert (await here.until("text.delta"))["text"] == "Hello"
+        await there.send("turn.follow", turn_id=turn["turn_id"], after=0)
+        assert (await there.until("text.delta"))["text"] == "Hello"
+        gate.set()
+        assert (await there.until("text.delta"))["text"] == " world"
+        await there.send("turn.stop", turn_id=turn["turn_id"])
+        for socket in (here, there):
+            assert (await socket.until("turn.finished"))["outcome"] == "stopped"
+        numbers = [[f["seq"] for f in s.seen if f.get("turn_id") and "seq" in f] for s in (here, there)]
+        assert numbers[0] == numbers[1] == list(range(1, len(numbers[0]) + 1))
+
+
+async def test_an_answer_through_the_other_process_lets_the_turn_go_on_there_and_both_see_it(
+    endpoint: Endpoint, make_pair: tuple[Site, Site]
+) -> None:
+    one, two = make_pair
+    endpoint.script(calls(NOTE), text("Noted."))
+    key = await begun(make_pair, endpoint, "chat", "approve")
+    async with one.socket("acme", key) as here, two.socket("acme", key) as there:
+        await here.send("turn.start", **start("note it", "helper"))
+        card = await here.until("call.approval")
+        await here.until("turn.waiting")
+        await there.send("turn.follow", turn_id=card["turn_id"], after=card["seq"])
+        await there.send("call.decide", call_id=card["call_id"], decision="allow_once")
+        for socket in (here, there):
+            finished = await socket.until("turn.finished")
+            assert finished["outcome"] == "completed"
+            assert [part["text"] for part in finished["message"]["parts"] if part["type"] == "text"] == ["Noted."]
