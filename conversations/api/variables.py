@@ -9,7 +9,9 @@ from django.db import transaction
 from django.db.models import F
 from django.http import HttpResponse, JsonResponse
 
+from accounts import audit
 from accounts.actors import Actor
+from accounts.models import AuditAction
 from chatui.errors import InvalidRequestError
 from conversations.api import body
 from conversations.api.door import Call
@@ -64,6 +66,8 @@ def change(actor: Actor, slug: str, changes: Mapping[str, Any]) -> dict[str, Any
         stored.values = {name: value for name, value in values.items() if value}
         stored.version = F("version") + 1
         stored.save(update_fields=["values", "version", "updated_at"])
+        given = {name for name, value in checked.items() if value}
+        _record(actor, server, {"set": sorted(given), "cleared": sorted(set(checked) - given)})
     return {"variables": declared_variables(server, stored.values)}
 
 
@@ -82,4 +86,19 @@ def _checked(server: MCPServer, name: str, value: Any) -> str:
 def forget(actor: Actor, slug: str) -> None:
     """Forget all of the actor's values for the server. The row stays: connections notice its version."""
     server = usable_server(actor, slug)
-    UserVariables.objects.filter(server=server, user_id=actor.user_id).update(values={}, version=F("version") + 1)
+    with transaction.atomic():
+        UserVariables.objects.filter(server=server, user_id=actor.user_id).update(values={}, version=F("version") + 1)
+        _record(actor, server, {"cleared": sorted(server.variables)})
+
+
+def _record(actor: Actor, server: MCPServer, details: Mapping[str, list[str]]) -> None:
+    audit.record(
+        AuditAction.VARIABLES_CHANGED,
+        organization_id=actor.organization_id,
+        actor_id=actor.user_id,
+        via=audit.via_of(actor),
+        person_id=actor.user_id,
+        server_id=server.pk,
+        server=server.slug,
+        details=details,
+    )

@@ -17,6 +17,7 @@ from conversations.configuration.plan import Plan
 from conversations.configuration.problems import ConfigurationError, Problem
 from conversations.configuration.reading import read_document
 from conversations.configuration.reconciling import Reconciler, Scope
+from conversations.configuration.recording import record_applied
 from conversations.configuration.servers import apply_servers
 
 
@@ -41,6 +42,8 @@ def apply_configuration(
                 _apply_organization(reconciler, slug, organization, prune)
             if reconciler.problems or plan_only:
                 transaction.set_rollback(True)
+            else:
+                record_applied(reconciler.plan)
     except IntegrityError:
         message = "Somebody else changed the same objects at the same time. Nothing was applied: try again."
         raise ConfigurationError([Problem((), message)]) from None

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.models import Organization
 from conversations.configuration.exporting import export_configuration
+from conversations.configuration.recording import record_exported
 
 
 class Command(BaseCommand):
@@ -22,4 +23,6 @@ class Command(BaseCommand):
         unknown = [slug for slug in slugs if slug not in known]
         if unknown:
             raise CommandError(f"There is no organization {', '.join(unknown)}.")
-        self.stdout.write(export_configuration(slugs or None).text, ending="")
+        text = export_configuration(slugs or None).text
+        record_exported(slugs or None)
+        self.stdout.write(text, ending="")

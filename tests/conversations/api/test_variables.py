@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accounts.models import User
+from accounts.models import AuditRecord, User
 from chatui.rows import in_rows
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from tests.conversations.api.conftest import Enter, World
@@ -112,3 +112,17 @@ async def test_a_server_that_is_off_or_denied_does_not_exist(world: World, as_us
     await denied.adelete()
     await in_rows(MCPServer.objects.as_system().filter(pk=server.pk).update, enabled=False)
     assert (await put(client, {"TOKEN": "x"})).status_code == 404
+
+
+async def test_what_is_set_and_cleared_is_recorded_by_name(world: World, as_user: Enter) -> None:
+    client = await as_user(world.bob)
+    await put(client, {"TOKEN": "s3cret-value", "REGION": None})
+    await client.delete(ADDRESS)
+
+    def entries() -> list[AuditRecord]:
+        return list(AuditRecord.objects.as_system().filter(action="variables.changed").order_by("at"))
+
+    changed, cleared = await in_rows(entries)
+    assert (changed.actor_id, changed.server, changed.via) == (world.bob.pk, "tickets", "web")
+    assert changed.details == {"set": ["TOKEN"], "cleared": ["REGION"]}
+    assert set(cleared.details["cleared"]) == {"TOKEN", "REGION"}
