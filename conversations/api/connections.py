@@ -47,7 +47,6 @@ def change(actor: Actor, account: UUID, wanted: Change) -> dict[str, object]:
 
 async def disconnect(call: Call, account: UUID) -> HttpResponse:
     """It is forgotten here in any case; `warning` says what was not done there."""
-    gone = await accounts.disconnect(call.actor, account)
-    await news.disconnected(call.actor, gone)
+    gone = await news.disconnect(call.actor, account)
     told = {"server": gone.server_title, "account": gone.account, "revoked": not gone.warning, "warning": gone.warning}
     return JsonResponse(told)

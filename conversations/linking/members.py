@@ -63,7 +63,8 @@ def problem_page(
     """What went wrong in words, what one can do, and the way back; never what came in with the request."""
     more = {"for_admin": error.for_admin, "code": error.reason} if isinstance(error, LinkError) else {}
     values = {"title": title or _(DEFAULT_TITLE), "message": error.public_message, "back": back, **more, **context}
-    status = error.status if 400 <= error.status < 600 else 400
+    # Proxies put pages of their own in the place of 502 and the like; a person is to read this one.
+    status = 400 if isinstance(error, LinkError) and error.status >= 500 else error.status
     response = render(request, "linking/problem.html", values, status=status)
     response["Cache-Control"] = "no-store"
     return response

@@ -76,8 +76,7 @@ async def change_account(request: HttpRequest, actor: Actor, account: UUID) -> H
         case "default":
             return await _done(request, actor, _make_default, actor, account)
         case "disconnect":
-            gone = await accounts.disconnect(actor, account)
-            await news.disconnected(actor, gone)
+            gone = await news.disconnect(actor, account)
             return await _done(request, actor, _words_of, gone)
     raise NotFoundError
 

@@ -58,7 +58,6 @@ async def begin(request: HttpRequest, actor: Actor, server: str) -> HttpResponse
             return_to=asked.return_to,
         )
     except LinkError as error:
-        error.server_slug, error.server_title, error.return_to = found.slug, found.title, asked.return_to
         return await in_rows(_failed, request, error, actor)
     return await in_rows(_leaving, request, found, begun)
 
