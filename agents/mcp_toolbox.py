@@ -147,6 +147,7 @@ class MCPToolbox:
             input_schema=definition.input_schema,
             output_schema=definition.output_schema,
             annotations=definition.annotations,
+            pin=definition.pin,
         )
         result = ToolResult(
             ToolStatus(outcome.status),

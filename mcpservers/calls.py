@@ -23,7 +23,7 @@ from chatui.errors import ChatUIError
 from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from chatui.text import clean_json
-from mcpservers import approvals, connections, missing, results
+from mcpservers import approvals, connections, missing, pins, results
 from mcpservers.connection import Connection
 from mcpservers.errors import (
     BusyError,
@@ -37,6 +37,7 @@ from mcpservers.errors import (
 from mcpservers.health import troubles
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.outcomes import ArtifactData, Status, ToolOutcome
+from mcpservers.pins import CallPins, owner_of
 from mcpservers.requests import RequestContext
 from mcpservers.transports import ConnectionTarget, target_of
 
@@ -54,6 +55,7 @@ class Authorization:
     server: MCPServer | None = None
     actor: Actor | None = None  # as the membership says now
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pins: CallPins = CallPins("")  # what is accepted of the tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,14 @@ class ToolCall:
     output_schema: Mapping[str, Any] | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict)
     images: bool = False
+    pin: str = ""  # the version that was offered
 
 
 def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = ()) -> Authorization:
     """Whether `actor` may call `tool` now: membership, role, server, grants and rules, from fresh rows.
 
-    Two queries, and one more for a server with variables. `allow_globs`, if any, are the only tools that the agent
+    Three queries, and one more for a server with variables. Which version of the tool may be called depends on whose
+    view of the server it is: `Authorization.pins` says it. `allow_globs`, if any, are the only tools that the agent
     offers of this server.
     """
     now = _as_the_rows_say(actor)
@@ -87,7 +91,7 @@ def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Seq
     reason = _refusal(now, server, grants, tool, allow_globs)
     if reason:
         return Authorization(False, reason, server)
-    return Authorization(True, "", server, now, _own_values(now, server))
+    return Authorization(True, "", server, now, _own_values(now, server), pins.of_call(server_id, tool, now.user_id))
 
 
 def _as_the_rows_say(actor: Actor) -> Actor | None:
@@ -145,6 +149,7 @@ async def call_tool(
     input_schema: Mapping[str, Any] | None = None,
     output_schema: Mapping[str, Any] | None = None,
     annotations: Mapping[str, Any] | None = None,
+    pin: str = "",
 ) -> ToolOutcome:
     """Call a tool as `actor` and say how it ended. Raises nothing but `CancelledError`, which reaches the server.
 
@@ -152,7 +157,7 @@ async def call_tool(
     The outcome's text is for the model; `duration_ms` is the whole time, opening a connection included.
     """
     began = time.monotonic()
-    call = ToolCall(tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images)
+    call = ToolCall(tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images, pin)
     try:
         outcome = await _outcome(actor, server_id, call, allow_globs, progress, request)
     except Exception:  # boundary: the loop goes on with an error result, whatever went wrong here
@@ -180,6 +185,9 @@ async def _outcome(
         return _failed("error", "The arguments hold a number that JSON does not have (NaN or an infinity).")
     except NotReadyError as error:
         return _failed("unavailable", f"“{server.title}” is not set up. {error.public_message}")
+    waits = authorization.pins.refusal(owner_of(target), call.pin)
+    if waits:
+        return _failed("denied", f"The call of “{call.tool}” is denied. {waits}")
     repeatable = _only_reads(server, call)
     try:
         raw = await _known_result(target, call, repeatable, progress)

@@ -26,8 +26,10 @@ from mcpservers.errors import NotReadyError
 from mcpservers.fetching import Fetches, aclose, address_of, fetches, fill, system_actor
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from mcpservers.offers import Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
+from mcpservers.pins import REASONS, Owner, Pins, owner_of
 from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope
+from mcpservers.sightings import observed
 from mcpservers.transports import ConnectionTarget, target_of
 
 __all__ = [
@@ -59,6 +61,7 @@ class _Candidate:
     problem: ServerProblem | None = None
     target: ConnectionTarget | None = None
     entry: Entry | None = None
+    pins: Pins | None = None  # of whoever's view `entry` is
 
     @property
     def is_of_this_turn(self) -> bool:
@@ -72,7 +75,7 @@ class _Candidate:
 def _load(
     actor: Actor, wanted: Sequence[WantedServer], dialect: str, request: RequestContext | None = None
 ) -> list[_Candidate]:
-    """The candidates in the order wanted: five queries at most, however many servers."""
+    """The candidates in the order wanted: seven queries at most, however many servers, unless a list is a new one."""
     rows = MCPServer.objects.visible_to(actor).filter(pk__in=[item.server_id for item in wanted])
     servers = {server.pk: server for server in rows.prefetch_related("grants")}
     with_variables = [server.pk for server in servers.values() if server.variables]
@@ -88,9 +91,21 @@ def _load(
     for candidate in candidates:
         if candidate.target is not None:
             candidate.entry = known.get(address_of(candidate.target))
-            if candidate.entry is not None:
-                candidate.entry.definitions(dialect)  # here, in a thread: the first time takes a while
+    _prepare(candidates, dialect)
     return candidates
+
+
+def _prepare(candidates: Sequence[_Candidate], dialect: str) -> None:
+    """The definitions and pins of the candidates' entries: in a thread, since the first time takes a while."""
+    views = {}
+    for candidate in candidates:
+        if candidate.target is not None and candidate.entry is not None:
+            candidate.entry.definitions(dialect)
+            views[owner_of(candidate.target)] = candidate.entry
+    pins = observed(views)
+    for candidate in candidates:
+        if candidate.target is not None and candidate.entry is not None:
+            candidate.pins = pins[owner_of(candidate.target)]
 
 
 def _judge(actor: Actor, candidate: _Candidate, variables: dict[str, str], request: RequestContext | None) -> None:
@@ -191,8 +206,7 @@ async def _fill(found: Fetches, candidates: Sequence[_Candidate], dialect: str) 
         await asyncio.wait(of_this_turn, timeout=2 * budget)
     for candidate, task in waiting:
         _settle(candidate, task)
-        if candidate.entry is not None:
-            await in_rows(candidate.entry.definitions, dialect)
+    await in_rows(_prepare, [candidate for candidate, _ in waiting], dialect)
 
 
 def _settle(candidate: _Candidate, task: asyncio.Task[Entry]) -> None:
@@ -225,6 +239,7 @@ def _judged(actor: Actor, candidate: _Candidate, dialect: str, agent_rules: Sequ
     general = granted(actor, [grant for grant in grants if not grant.tool])
     per_tool = any(grant.tool for grant in grants)
     assert candidate.entry is not None
+    pins = candidate.pins or Pins(Owner(server.pk))  # without rows nothing is accepted
     offered = []
     for definition in candidate.entry.definitions(dialect):
         name = definition.name
@@ -237,8 +252,12 @@ def _judged(actor: Actor, candidate: _Candidate, dialect: str, agent_rules: Sequ
         withheld = definition.quarantined or ("" if allowed else allowed.reason)
         if not withheld and decided.do is Do.DENY:
             withheld = decided.reason
+        state = pins.state(name, definition.pin)
+        withheld = withheld or REASONS[state]
         offered.append(
-            OfferedTool(server.pk, server.slug, server.title, definition, decided.do, decided.reason, globs, withheld)
+            OfferedTool(
+                server.pk, server.slug, server.title, definition, decided.do, decided.reason, globs, withheld, state
+            )
         )
     return offered
 
@@ -325,7 +344,7 @@ async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshRepo
                 server_info=connection.server_info,
             )
         if target.scope is not Scope.REQUEST:
-            await in_rows(entries.store, address_of(target), target.slug, found, revision)
+            await in_rows(fetching.keep, target, found, revision)
         fetching.forgive(server_id)
     except ChatUIError as error:
         return RefreshReport(duration_ms=_since(began), error=error.public_message)

@@ -15,11 +15,13 @@ from accounts.models import Role
 from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
 from mcpservers import connections, entries
-from mcpservers.discovery import discover
+from mcpservers.discovery import Discovery, discover
 from mcpservers.entries import Address, Entry
 from mcpservers.errors import NotReadyError
 from mcpservers.models import MCPServer
+from mcpservers.pins import owner_of
 from mcpservers.scope import Scope, scope_of
+from mcpservers.sightings import observed
 from mcpservers.transports import AppPrincipal, ConnectionTarget, RequestPrincipal, target_of
 
 logger = logging.getLogger(__name__)
@@ -130,7 +132,7 @@ class Fetches:
                 logger.warning("The tools of %s are not all known: %s", target.slug, found.warnings[-1]["message"])
             if target.scope is Scope.REQUEST:
                 return entries.unstored(address, target.slug, found, revision)
-            entry = await in_rows(entries.store, address, target.slug, found, revision)
+            entry = await in_rows(keep, target, found, revision)
             if address not in self._again:
                 return entry
 
@@ -170,6 +172,13 @@ class Fetches:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=5)
+
+
+def keep(target: ConnectionTarget, found: Discovery, revision: int) -> Entry:
+    """Store what `target` listed, as `entries.store` does, and take down what of it is new."""
+    entry = entries.store(address_of(target), target.slug, found, revision)
+    observed({owner_of(target): entry})
+    return entry
 
 
 def words_of(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from mcpservers.approvals import Do
 from mcpservers.entries import Definition
+from mcpservers.pins import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class OfferedTool:
     reason: str
     globs: tuple[str, ...] = ()
     withheld: str = ""
+    state: State = State.ACCEPTED  # of its pin
 
     @property
     def exposed_name(self) -> str:

@@ -52,6 +52,7 @@ class Flag:
 
 
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNPLAIN = re.compile(r"[^\t\n\r\x20-\x7e]")
 _TAGS = re.compile("[\U000e0000-\U000e007f]{2,}")
 
 # Each is looked for in text as it looks (see `confusables.folded`). None repeats within a repetition.
@@ -99,13 +100,9 @@ _HIDDEN: tuple[tuple[str, str], ...] = (
 )
 _ENCODED: tuple[tuple[str, str], ...] = (
     (r"data:[\w.+/-]{1,60};base64,", "It holds a data address."),
-    (
-        r"(?<![A-Za-z0-9+/=_-])(?=[A-Za-z0-9+/_-]{0,200}[0-9])(?=[A-Za-z0-9+/_-]{0,200}[A-Z])(?=[A-Za-z0-9+/_-]{0,200}[a-z])"
-        r"[A-Za-z0-9+/_-]{80,}={0,2}",
-        "It holds a long encoded text that nobody can read.",
-    ),
     (r"(?:\\x[0-9a-fA-F]{2}){8,}|(?:\\u[0-9a-fA-F]{4}){8,}|(?:&#x?[0-9a-fA-F]{2,6};){8,}", "It holds escaped text."),
 )
+_BLOB = re.compile(r"[A-Za-z0-9+/_-]{80,}")  # base64, if it holds capitals, small letters and digits
 _PATTERNS = tuple(
     (kind, re.compile(pattern, re.IGNORECASE if kind is not Kind.ENCODED else 0), message)
     for kind, patterns in ((Kind.INSTRUCTION, _INSTRUCTIONS), (Kind.HIDDEN, _HIDDEN), (Kind.ENCODED, _ENCODED))
@@ -137,12 +134,9 @@ def suspicions(definition: Mapping[str, Any]) -> list[Flag]:
 
 def _is_plain(text: str) -> bool:
     """Whether nothing at all can be found in `text`, which is every text of a definition: most are so."""
-    return (
-        len(text) <= LONGEST
-        and text.isascii()
-        and is_visible(text)
-        and not any(p.search(text) for _, p, _ in _PATTERNS)
-    )
+    if len(text) > LONGEST or _UNPLAIN.search(text) or _BLOB.search(text):
+        return False
+    return not any(pattern.search(text) for _kind, pattern, _message in _PATTERNS)
 
 
 def texts_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -173,6 +167,11 @@ def _of_text(path: str, text: str) -> Iterator[Flag]:
         if _TAGS.search(text):
             message = f"{where} holds a whole text in characters that nobody sees (Unicode tags)."
         yield Flag(Kind.INVISIBLE, message, excerpt_of(text, at))
+    for blob in _BLOB.finditer(text):
+        if all(re.search(letters, blob[0]) for letters in ("[A-Z]", "[a-z]", "[0-9]")):
+            message = f"{where}: It holds a long encoded text that nobody can read."
+            yield Flag(Kind.ENCODED, message, excerpt_of(text, blob.start()))
+            break
     read = folded(text)
     for kind, pattern, message in _PATTERNS:
         match = pattern.search(read) or (pattern.search(text) if kind is Kind.HIDDEN else None)

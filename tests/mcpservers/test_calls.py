@@ -217,7 +217,7 @@ def test_the_scopes_of_a_key_hold_although_the_rows_do_not_know_them(
     assert not authorize_call(narrow, server.pk, "echo").allowed
 
 
-def test_authorizing_takes_two_queries_however_many_grants_there_are(
+def test_authorizing_takes_three_queries_however_many_grants_there_are(
     server: MCPServer, bob: User, organization: Organization, actor_of: ActorOf
 ) -> None:
     for number in range(20):
@@ -227,7 +227,7 @@ def test_authorizing_takes_two_queries_however_many_grants_there_are(
     actor = actor_of(bob)
     with CaptureQueriesContext(database) as queries:
         assert authorize_call(actor, server.pk, "echo").allowed
-    assert len(queries) == 2
+    assert len(queries) == 3
 
 
 # --- Users' own values --------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from django.utils import timezone
 from accounts.actors import Actor
 from accounts.models import Group, Membership, Organization, Role, User
 from chatui.rows import in_rows
-from mcpservers import catalogue, connections, entries
+from mcpservers import catalogue, connections, entries, pins
 from mcpservers.approvals import Do
 from mcpservers.catalogue import Offer, ServerState, WantedServer, offered_to, refresh, server_states
 from mcpservers.models import CatalogueEntry, MCPServer, ServerGrant, UserVariables
@@ -170,13 +170,15 @@ def _store(server: MCPServer, tools: list[dict[str, Any]], **fields: Any) -> Non
 def test_the_number_of_queries_does_not_grow_with_the_servers(actor: Actor, make_server: Made) -> None:
     counts = []
     every = _fill_rows(make_server, 12, 2)
+    catalogue._load(actor, every, "openai")  # the first time what each lists is taken down
     for wanted in (every[:1], every):
         entries.memory.clear()
+        pins.memory.clear()
         with CaptureQueriesContext(connection) as queries:
             loaded = catalogue._load(actor, wanted, "openai")
         counts.append(len(queries.captured_queries))
         assert all(candidate.entry is not None for candidate in loaded)
-    assert counts[0] == counts[1] <= 5
+    assert counts[0] == counts[1] <= 7
 
 
 async def test_nothing_wanted_asks_nobody(actor: Actor) -> None:
