@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
+
+from django.conf import settings
 
 from accounts.actors import Actor, stand_in
 from agents.deciding import Always, decide_call
@@ -30,8 +33,10 @@ from chatui.errors import ChatUIError
 from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from mcpservers import calls, catalogue, connections
-from mcpservers.approvals import Do, claims, fingerprint
+from mcpservers.approvals import Do, claims
 from mcpservers.catalogue import Offer, OfferedTool, WantedServer
+from mcpservers.elicitation import Answer
+from mcpservers.live_questions import Ask, Person
 from mcpservers.requests import RequestContext
 from mcpservers.schemas import DIALECTS
 
@@ -110,17 +115,14 @@ class MCPToolbox:
         )
         if problem:
             return self._prepared(request, tool, Decision.DENY, "bad arguments", error_result(problem), arguments)
-        pin = fingerprint(definition)
-        decided = await in_rows(
-            decide_call, self.actor, self.agent_id, tool, pin, present=self.present, always=self.always
-        )
+        decided = await in_rows(decide_call, self.actor, self.agent_id, tool, present=self.present, always=self.always)
         if decided.do is Do.DENY:
             result = denied_by_rule(decided.reason)
             return self._prepared(request, tool, Decision.DENY, decided.reason, result, arguments)
         decision = Decision.ALLOW if decided.do is Do.ALLOW else Decision.ASK
         return replace(
             self._prepared(request, tool, decision, decided.reason, None, arguments),
-            definition=pin,
+            definition=definition.pin,
             can_edit=decided.can_edit,
             can_remember=decided.can_remember,
             approvers=decided.approvers,
@@ -148,7 +150,10 @@ class MCPToolbox:
             output_schema=definition.output_schema,
             annotations=definition.annotations,
             pin=definition.pin,
+            person=self._person(call, ask),
         )
+        if outcome.asked is not None:
+            return PersonNeeded("elicitation", outcome.asked.card, outcome.asked.kept)
         result = ToolResult(
             ToolStatus(outcome.status),
             outcome.text,
@@ -160,6 +165,16 @@ class MCPToolbox:
             self._missing[tool.exposed_name] = replace(result, duration_ms=0)
             self._withheld[tool.exposed_name] = self._tools.pop(tool.exposed_name, tool)
         return result
+
+    def _person(self, call: PreparedCall, ask: AskCallback | None) -> Person | None:
+        """Who can be asked by the server, and the answer to what it asked before."""
+        if not self.present:
+            return None
+        person = Person(_asking(call, ask) if ask is not None else None)
+        if call.resumed is not None and call.resumed.needed.kind == "elicitation":
+            given = call.resumed.answer
+            person.kept, person.answer = call.resumed.needed.kept, Answer(given.action, given.content)
+        return person
 
     async def aclose(self) -> None:
         """Close the connections that were the turn's own; of others, leases last as long as a call."""
@@ -188,6 +203,21 @@ class MCPToolbox:
             claims=claims(tool.definition.annotations),
             result=result,
         )
+
+
+def _asking(call: PreparedCall, ask: AskCallback) -> Ask:
+    """`ask` for a question during the call, which nobody has to answer: then it is cancelled."""
+
+    async def asking(card: JSONObject) -> Answer:
+        needed = PersonNeeded("elicitation", {"server": call.server, "title": call.server_title, **card})
+        try:
+            async with asyncio.timeout(settings.TURN["LIVE_QUESTION_SECONDS"]):
+                given = await ask(needed)
+        except TimeoutError:
+            return Answer("cancel")
+        return Answer(given.action, given.content)
+
+    return asking
 
 
 def unknown_tool(name: str, usable: Sequence[str], deferred: Sequence[str] = ()) -> ToolResult:

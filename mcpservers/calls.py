@@ -6,6 +6,7 @@ the tool only reads.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -25,9 +26,11 @@ from chatui.rows import in_rows
 from chatui.text import clean_json
 from mcpservers import approvals, connections, missing, pins, results
 from mcpservers.connection import Connection
+from mcpservers.elicitation import Answer
 from mcpservers.errors import (
     BusyError,
     ConnectionLostError,
+    NobodyPresentError,
     NotReadyError,
     RequestFailedError,
     RequestTimeoutError,
@@ -35,14 +38,18 @@ from mcpservers.errors import (
     ToolMissingError,
 )
 from mcpservers.health import troubles
+from mcpservers.interruptions import Interruption, NotPossibleError, binding, resumed
+from mcpservers.live_questions import Person
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
-from mcpservers.outcomes import ArtifactData, Status, ToolOutcome
+from mcpservers.outcomes import ArtifactData, Asked, Status, ToolOutcome
 from mcpservers.pins import CallPins, owner_of
 from mcpservers.requests import RequestContext
 from mcpservers.transports import ConnectionTarget, target_of
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+URL_ELICITATION_REQUIRED = -32042  # MCP 2025-11-25
+AGAIN_SECONDS = 0.25
 _EFFECT = "It may have taken effect: find out before you try again."
 
 
@@ -69,6 +76,8 @@ class ToolCall:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     images: bool = False
     pin: str = ""  # the version that was offered
+    person: Person | None = None
+    also: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what goes with it: answers, the server's state
 
 
 def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = ()) -> Authorization:
@@ -150,14 +159,16 @@ async def call_tool(
     output_schema: Mapping[str, Any] | None = None,
     annotations: Mapping[str, Any] | None = None,
     pin: str = "",
+    person: Person | None = None,
 ) -> ToolOutcome:
     """Call a tool as `actor` and say how it ended. Raises nothing but `CancelledError`, which reaches the server.
 
     A server whose definition depends on the turn needs its `request`, whose run is open (`ConnectionManager.open_run`).
-    The outcome's text is for the model; `duration_ms` is the whole time, opening a connection included.
+    The outcome's text is for the model; `duration_ms` is the whole time, opening a connection included. `person` is
+    who can be asked by the server; without one a call that asks is an error.
     """
     began = time.monotonic()
-    call = ToolCall(tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images, pin)
+    call = ToolCall(tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images, pin, person)
     try:
         outcome = await _outcome(actor, server_id, call, allow_globs, progress, request)
     except Exception:  # boundary: the loop goes on with an error result, whatever went wrong here
@@ -190,17 +201,54 @@ async def _outcome(
         return _failed("denied", f"The call of “{call.tool}” is denied. {waits}")
     repeatable = _only_reads(server, call)
     try:
-        raw = await _known_result(target, call, repeatable, progress)
+        found = await _concluded(target, call, repeatable, progress)
     except ChatUIError as error:
         _noted(error, target)
         return _explained(error, server)
-    return _normalised(raw, call, target)
+    except NotPossibleError as error:
+        return _failed("error", f"“{server.title}” {error}")
+    if isinstance(found, Interruption):
+        return _interrupted(found, server)
+    return _with_notes(_normalised(found, call, target), call)
 
 
 def _only_reads(server: MCPServer, call: ToolCall) -> bool:
     """Whether running it twice does no harm: an admin's word, or the server's own hint, which harms only itself."""
     hinted = any(call.annotations.get(hint) is True for hint in ("readOnlyHint", "idempotentHint"))
     return hinted or any(approvals.matches(glob, call.tool) for glob in server.read_only)
+
+
+async def _concluded(
+    target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress
+) -> dict[str, Any] | Interruption:
+    """The raw result, or the round of questions that stands before it. Raises `NotPossibleError`."""
+    standing = Interruption(
+        binding(target.server_id, target.definition_hash, target.user_id, call.tool, call.arguments)
+    )
+    person = call.person
+    if person is not None and person.kept is not None:
+        before = resumed(person.kept)
+        if before.binding != standing.binding:
+            raise NotPossibleError("or this call was changed while its question was open. Make the call again.")
+        standing = before.answered(person.answer or Answer("cancel"))
+    while standing.asks is None and not standing.refused:
+        if standing.state is not None and not standing.answers:
+            await asyncio.sleep(AGAIN_SECONDS)  # it only wants to be asked again
+        try:
+            raw = await _known_result(target, replace(call, also=standing.params()), repeatable, progress)
+        except RequestFailedError as error:
+            if error.rpc_code != URL_ELICITATION_REQUIRED:
+                raise
+            standing = standing.for_addresses(error.data)
+        else:
+            if raw.get("resultType") != "input_required":
+                if person is not None:
+                    person.notes.extend(standing.notes)
+                return raw
+            standing = standing.following(raw)
+        if person is None and (standing.waiting or standing.notes):
+            raise NotPossibleError("asks a person for more before it goes on, and nobody is present to answer.")
+    return standing
 
 
 async def _known_result(
@@ -233,7 +281,10 @@ async def _result(target: ConnectionTarget, call: ToolCall, repeatable: bool, pr
 async def _on_connection(target: ConnectionTarget, call: ToolCall, progress: Progress) -> dict[str, Any]:
     from mcp.types import HEADER_MISMATCH
 
-    async with connections.manager().borrow(target) as connection:
+    async with (
+        connections.manager().borrow(target) as connection,
+        connection.questions.turn(has_asked=target.asks_people),
+    ):
         try:
             return await _request(connection, call, call.input_schema, progress)
         except RequestFailedError as error:
@@ -249,11 +300,12 @@ async def _request(
 ) -> dict[str, Any]:
     return await connection.request(
         "tools/call",
-        {"name": call.tool, "arguments": dict(call.arguments)},
+        {"name": call.tool, "arguments": dict(call.arguments), **call.also},
         timeout=connection.target.timeout,
         limit=max(settings.MCP["CALL_MAX_SECONDS"], connection.target.timeout),
         on_progress=progress,
         headers=_parameter_headers(connection, call, schema),
+        person=call.person,
     )
 
 
@@ -284,14 +336,28 @@ async def _listed_schema(connection: Connection, tool: str) -> Mapping[str, Any]
 
 
 def _normalised(raw: dict[str, Any], call: ToolCall, target: ConnectionTarget) -> ToolOutcome:
-    if raw.get("resultType") == "input_required":
-        return _failed(
-            "error", f"“{target.title}” asks a person for more before it goes on, which is not possible here."
-        )
     if raw.get("isError"):
         raw = _redacted(raw, target)
     limit = settings.MCP["RESULT_MAX_CHARACTERS"]
     return results.normalise(raw, images=call.images, output_schema=call.output_schema, limit=limit)
+
+
+def _interrupted(standing: Interruption, server: MCPServer) -> ToolOutcome:
+    """A call that is made again after an answer, or, where that was no, not any more."""
+    if standing.refused:
+        notes = "".join(f" {note}" for note in standing.notes)
+        return _failed("error", f"“{server.title}” wanted an address to be opened first, which was declined.{notes}")
+    asked = Asked({"server": server.slug, "title": server.title, **standing.card()}, standing.kept())
+    return replace(_failed("error", f"“{server.title}” asks a person for more before it goes on."), asked=asked)
+
+
+def _with_notes(outcome: ToolOutcome, call: ToolCall) -> ToolOutcome:
+    """`outcome`, saying what was declined or cancelled without being shown to anybody."""
+    notes = list(dict.fromkeys(call.person.notes)) if call.person is not None else []
+    if not notes:
+        return outcome
+    text = outcome.text + "".join(f"\n\n[{note}]" for note in notes)
+    return replace(outcome, text=text, content=(*outcome.content, *({"type": "text", "text": note} for note in notes)))
 
 
 def _redacted(value: Any, target: ConnectionTarget) -> Any:
@@ -326,6 +392,9 @@ def _explained(error: ChatUIError, server: MCPServer) -> ToolOutcome:
             return _failed("unavailable", error.public_message)
         case RequestTimeoutError():
             return _failed("timeout", f"“{title}” gave {error}, so the call was cancelled. {_EFFECT}")
+        case NobodyPresentError():
+            nobody = "asks a person for more before it goes on, and nobody is present to answer, so the call was ended"
+            return _failed("error", f"“{title}” {nobody}. {_EFFECT}")
         case RequestFailedError():
             return _failed("error", f"“{title}” answered with an error: {error}")
         case _:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["ok", "error", "denied", "cancelled", "timeout", "unavailable", "interrupted"]
@@ -18,10 +19,18 @@ class ArtifactData:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that stopped to ask a person: `card` is for people, `kept` comes back with the answer, seen by nobody."""
+
+    card: Mapping[str, Any]
+    kept: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """`text` is for the model (never empty, never base64); `content` is for people, JSON parts.
 
-    `missing`: the server has no such tool any more.
+    `missing`: the server has no such tool any more. With `asked` the call is to be made again once that is answered.
     """
 
     status: Status
@@ -30,3 +39,4 @@ class ToolOutcome:
     artifacts: tuple[ArtifactData, ...] = ()
     duration_ms: int = 0
     missing: bool = False
+    asked: Asked | None = None
