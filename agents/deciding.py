@@ -29,7 +29,7 @@ class Standing:
     reason: str = ""
 
 
-# (server, tool, hash of its definition) → what the person has said of it before; row work.
+# (server, tool, pin of its definition) → what the person has said of it before; row work.
 Always = Callable[[UUID, str, str], Standing]
 
 
@@ -61,14 +61,13 @@ def decide_call(
     actor: Actor,
     agent_id: UUID | None,
     tool: OfferedTool,
-    definition: str,
     *,
     present: bool = True,
     always: Always | None = None,
 ) -> CallVerdict:
     """The verdict on fresh rows of member, server and agent: two queries, and one or two more where somebody is asked.
 
-    `definition` is the hash of the tool's. Where a person is to be asked and nobody can answer, the call is denied.
+    Where a person is to be asked and nobody can answer, the call is denied.
     """
     now = find_actor(actor.user_id, actor.organization_id)
     if now is None:
@@ -84,7 +83,7 @@ def decide_call(
     one_of_them = named is None or now.user_id in named.people
     standing = Standing()
     if always is not None and decided.remember and one_of_them:
-        standing = always(tool.server_id, tool.name, definition)
+        standing = always(tool.server_id, tool.name, tool.definition.pin)
     if standing.holds:
         return CallVerdict(Do.ALLOW, standing.reason)
     return CallVerdict(

@@ -5,9 +5,12 @@ They turn *ask* into *allow* in that person's own turns, for the definition that
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts import audit, policy
@@ -18,6 +21,8 @@ from chatui.errors import NotFoundError
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from conversations.models import Question, StandingApproval
+from mcpservers.models import ToolSighting
+from mcpservers.pins import tool_key
 
 Scope = StandingApproval.Scope
 _WORDS = {
@@ -48,7 +53,7 @@ def always_of(user_id: UUID, conversation_id: UUID, agent_id: UUID | None) -> Al
             or (row.scope == Scope.CONVERSATION and row.conversation_id == conversation_id)
             or (row.scope == Scope.AGENT and agent_id is not None and row.agent_id == agent_id)
         ]
-        same = next((row for row in counting if row.definition == definition), None)
+        same = next((row for row in counting if definition and row.definition == definition), None)
         if same is not None:
             return Standing(True, _WORDS[Scope(same.scope)])
         return Standing(False, CHANGED if counting else "")
@@ -86,6 +91,62 @@ def revoke(actor: Actor, standing_id: UUID) -> None:
         rows = StandingApproval.objects.visible_to(actor).filter(pk=standing_id, revoked_at=None)
         if rows.update(revoked_at=timezone.now()):
             _record(AuditAction.APPROVAL_REVOKED, actor, given, given.server.slug)
+
+
+def listing(actor: Actor) -> list[dict[str, Any]]:
+    """What the actor has allowed for good and not taken back, the newest first; three queries.
+
+    `state`: `active`, or why it does not count: `changed` (the tool's definition), `withdrawn` (the tool), `off` (the
+    server).
+    """
+    policy.require(actor, policy.Action.ANSWER)
+    rows = list(
+        StandingApproval.objects.visible_to(actor)
+        .filter(revoked_at=None)
+        .exclude(conversation__deleted_at__isnull=False)
+        .select_related("server", "conversation", "agent")
+    )
+    states = _states(actor, rows)
+    return [
+        {
+            "id": str(row.pk),
+            "server": row.server.slug,
+            "server_title": row.server.title,
+            "tool": row.tool,
+            "title": row.title or row.tool,
+            "scope": row.scope,
+            "conversation": _named(row.conversation, "title"),
+            "agent": _named(row.agent, "name"),
+            "created_at": row.created_at.isoformat(),
+            "state": states[row.pk],
+        }
+        for row in rows
+    ]
+
+
+def _named(row: Any, name: str) -> dict[str, str] | None:
+    return None if row is None else {"id": str(row.pk), name: getattr(row, name)}
+
+
+def _states(actor: Actor, rows: Sequence[StandingApproval]) -> dict[UUID, str]:
+    servers = {row.server_id for row in rows}
+    sightings = ToolSighting.objects.filter(
+        Q(view__user=None) | Q(view__user_id=actor.user_id), view__server__in=servers, listed=True
+    )
+    listed: dict[UUID, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for server_id, tool, pin in sightings.values_list("view__server_id", "version__tool", "version__hash"):
+        listed[server_id][tool].add(pin)
+
+    def state(row: StandingApproval) -> str:
+        if not row.server.enabled:
+            return "off"
+        tools = listed.get(row.server_id)
+        if tools is None:  # not listed yet: nothing speaks against it
+            return "active"
+        pins = tools.get(tool_key(row.tool))
+        return "withdrawn" if not pins else "active" if row.definition in pins else "changed"
+
+    return {row.pk: state(row) for row in rows}
 
 
 def _record(action: AuditAction, actor: Actor, given: StandingApproval, server: str) -> None:

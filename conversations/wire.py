@@ -369,8 +369,13 @@ FIELD_LIMIT = 64 * 1024  # characters of one field of a frame; the whole is at /
 
 def bounded(value: Any, call_id: UUID) -> Any:
     """`value`, or `{truncated, url}` with its beginning, so that no frame is above 256 KiB."""
+    return bounded_at(value, f"/api/v1/calls/{call_id}")
+
+
+def bounded_at(value: Any, url: str) -> Any:
+    """As `bounded`, where the whole is at `url`."""
     text = encoded(value).decode()
-    return value if len(text) <= FIELD_LIMIT else {"truncated": text[:2000], "url": f"/api/v1/calls/{call_id}"}
+    return value if len(text) <= FIELD_LIMIT else {"truncated": text[:2000], "url": url}
 
 
 def frame(type: str, **fields: Any) -> str:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
-
 from accounts.actors import GroupRules
 from accounts.rules import Rule
 
-if TYPE_CHECKING:
-    from mcpservers.entries import Definition
-
-__all__ = ["Do", "Rule", "RuleList", "RuleVerdict", "claims", "fingerprint", "matches", "rule_lists", "verdict"]
+__all__ = ["Do", "Rule", "RuleList", "RuleVerdict", "claims", "matches", "rule_lists", "verdict"]
 
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
@@ -126,20 +119,6 @@ def _understood(rules: Sequence[Rule]) -> list[Rule]:
 
 def _are_names(approvers: object) -> bool:
     return isinstance(approvers, list | tuple) and all(isinstance(name, str) for name in approvers)
-
-
-def fingerprint(definition: Definition) -> str:
-    """A hash of what a tool is, for a person as for a model: an approval is for this and for nothing else."""
-    told = {
-        "name": definition.name,
-        "title": definition.title,
-        "description": definition.description,
-        "input": definition.input_schema,
-        "output": definition.output_schema,
-        "annotations": dict(definition.annotations),
-    }
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def matches(glob: str, name: str) -> bool:

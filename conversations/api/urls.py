@@ -3,7 +3,7 @@
 from django.urls import path
 
 from accounts.policy import Action
-from conversations.api import agents, attachments, connections, conversations, listing, me, turns, variables
+from conversations.api import agents, approvals, attachments, connections, conversations, listing, me, turns, variables
 from conversations.api.door import methods
 
 urlpatterns = [
@@ -26,6 +26,11 @@ urlpatterns = [
         "connections/accounts/<uuid:account>",
         methods(Action.CHAT, PATCH=connections.update, DELETE=connections.disconnect),
     ),
+    path("approvals", methods(Action.ANSWER, GET=approvals.index)),
+    path("approvals/count", methods(None, GET=approvals.count)),
+    path("approvals/standing", methods(Action.ANSWER, GET=approvals.standing_index)),
+    path("approvals/standing/<uuid:standing_id>", methods(Action.ANSWER, DELETE=approvals.revoke)),
+    path("approvals/<uuid:question>", methods(Action.ANSWER, GET=approvals.read, POST=approvals.decide)),
     path("attachments", methods(Action.CHAT, POST=attachments.upload)),
     path("attachments/<uuid:attachment>/content", methods(Action.CHAT, GET=attachments.content)),
     path("turns", methods(Action.CHAT, POST=turns.start)),
