@@ -18,6 +18,7 @@ from mcpservers import catalogue, connections
 from mcpservers.calls import call_tool
 from mcpservers.catalogue import OfferedTool, WantedServer, offered_to
 from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.outcomes import ToolOutcome
 
 Calls = Sequence[tuple[str, dict[str, Any]]]
 Play = Callable[..., Awaitable[str]]
@@ -50,20 +51,22 @@ async def driving(actor: Actor, play: Play) -> AsyncIterator[Path]:
 
 async def drive(actor: Actor, url: str, name: str, context: Mapping[str, Any], revision: str) -> str:
     """Play one scenario: list the tools of the server at `url`, make the calls it wants, disconnect."""
-    server = await in_rows(_make_server, actor, url)
+    server = await in_rows(make_server, actor, url)
     try:
         offer = await offered_to(actor, [WantedServer(server.pk)])
         lines = [f"offered: {[tool.name for tool in offer.tools]}; problems: {[p.message for p in offer.problems]}"]
         tools = {tool.name: tool for tool in offer.tools}
         for tool, arguments in _calls(name, context, tools):
-            lines.append(await _call(actor, server, tool, arguments, tools.get(tool)))
+            outcome = await call(actor, server, tool, arguments, tools.get(tool))
+            lines.append(f"{tool}: {outcome.status}: {outcome.text}")
         return "\n".join(lines)
     finally:
         await catalogue.aclose()
         await connections.aclose()
 
 
-def _make_server(actor: Actor, url: str) -> MCPServer:
+def make_server(actor: Actor, url: str, **fields: Any) -> MCPServer:
+    """A server that everybody in the actor's organization may use, without being asked."""
     server = MCPServer.objects.create(
         organization_id=actor.organization_id,
         slug="suite",
@@ -72,16 +75,19 @@ def _make_server(actor: Actor, url: str) -> MCPServer:
         timeout=15,
         connect_timeout=15,
         rules=[{"tool": "*", "do": "allow"}],
+        **fields,
     )
     ServerGrant.objects.create(server=server, whole_organization=True)
     return server
 
 
-async def _call(actor: Actor, server: MCPServer, tool: str, arguments: Any, known: OfferedTool | None) -> str:
+async def call(actor: Actor, server: MCPServer, tool: str, arguments: Any, known: OfferedTool | None) -> ToolOutcome:
+    """Make one call as an agent's turn does."""
+
     async def progress(*_: object) -> None: ...
 
     definition = known.definition if known is not None else None
-    outcome = await call_tool(
+    return await call_tool(
         actor,
         server.pk,
         tool,
@@ -92,7 +98,6 @@ async def _call(actor: Actor, server: MCPServer, tool: str, arguments: Any, know
         output_schema=definition.output_schema if definition else None,
         annotations=definition.annotations if definition else None,
     )
-    return f"{tool}: {outcome.status}: {outcome.text}"
 
 
 def _calls(name: str, context: Mapping[str, Any], tools: Mapping[str, OfferedTool]) -> Calls:
@@ -108,10 +113,10 @@ def _calls(name: str, context: Mapping[str, Any], tools: Mapping[str, OfferedToo
         case "sep-2322-client-request-state":
             tests = ("echo_state", "unrelated", "no_state", "no_result_type")
             return [(f"test_mrtr_{test}", {}) for test in tests]
-    return [(tool.name, _arguments(tool.definition.input_schema)) for tool in tools.values()]
+    return [(tool.name, arguments_of(tool.definition.input_schema)) for tool in tools.values()]
 
 
-def _arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A value for everything that the schema requires."""
     properties = schema.get("properties") or {}
     return {

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from accounts.actors import Actor
-from accounts.models import User
-from chatui.rows import in_rows
-from mcpservers import entries
 from tests.conformance import suite
-from tests.conformance.driver import Play, drive, driving
+from tests.conformance.conftest import Run
+from tests.conformance.driver import drive
 
 pytestmark = [pytest.mark.node, pytest.mark.deadline(60), pytest.mark.django_db(transaction=True)]
 
@@ -66,20 +63,6 @@ PLAYED = [
     for name, revisions in names.items()
     for revision in revisions
 ]
-Run = Callable[..., Any]
-
-
-@pytest.fixture
-async def run(bob: User, actor_of: Callable[[User], Actor], tmp_path: Path) -> Run:
-    """Run a scenario of the suite."""
-    actor = await in_rows(actor_of, bob)
-
-    async def run(version: str, name: str, revision: str = "", play: Play = drive) -> suite.Outcome:
-        entries.memory.clear()
-        async with driving(actor, play) as socket:
-            return await suite.run(version, name, socket, tmp_path, revision)
-
-    return run
 
 
 @pytest.mark.parametrize(("version", "name", "revision"), PLAYED)

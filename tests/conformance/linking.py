@@ -1,0 +1,102 @@
+"""Our client as the suite's `auth/*` scenarios drive it: a person who signs in where that is asked, then goes on.
+
+The suite's authorization servers ask nobody: they send the browser back at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+
+from accounts.actors import Actor
+from chatui.rows import in_rows
+from mcpservers import catalogue, connections
+from mcpservers.catalogue import OfferedTool, WantedServer, offered_to
+from mcpservers.errors import LinkError, SignInRequiredError
+from mcpservers.models import MCPServer
+from mcpservers.oauth import flow
+from mcpservers.outcomes import ToolOutcome
+from tests.conformance.driver import arguments_of, call, make_server
+from tests.fakes.authpages import query_of
+
+MOST_SIGN_INS = 3  # a person's patience
+DOCUMENT = "https://conformance-test.local/client-metadata.json"  # the client that auth/basic-cimd expects
+
+
+async def drive(actor: Actor, url: str, name: str, context: Mapping[str, Any], revision: str) -> str:
+    """Play one scenario: list the tools of the server at `url`, call each, sign in whenever that is wanted."""
+    server = await in_rows(make_server, actor, url, oauth=configured(name, context))
+    person = Person(actor, server)
+    try:
+        for tool in await person.tools():
+            await person.call(tool)
+    except LinkError as error:
+        person.said.append(f"not linked: {error.reason}: {error.public_message} ({error.for_admin})")
+    finally:
+        await catalogue.aclose()
+        await connections.aclose()
+    return "\n".join(person.said)
+
+
+def configured(name: str, context: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What an administrator enters for a scenario; None, as discovered, where that suffices."""
+    given = {key: context[key] for key in ("client_id", "client_secret") if key in context}
+    match name:
+        case "auth/client-credentials-basic":
+            return given | {"grant": "client_credentials", "auth_method": "client_secret_basic"}
+        case "auth/client-credentials-jwt":
+            key = {"private_key": context["private_key_pem"], "key_algorithm": context["signing_algorithm"]}
+            return given | key | {"grant": "client_credentials"}
+        case "auth/2025-03-26-oauth-endpoint-fallback":
+            return {"legacy_endpoints": True}
+    return given or None
+
+
+class Person:
+    """Somebody with a browser, who allows whatever is asked for. `said` tells what happened, for a reader."""
+
+    def __init__(self, actor: Actor, server: MCPServer) -> None:
+        self._actor, self._server = actor, server
+        self._browser = secrets.token_urlsafe(16)
+        self.sign_ins = 0
+        self.said: list[str] = []
+
+    async def tools(self) -> list[OfferedTool]:
+        """The tools that are offered, after a sign-in if that is what is missing."""
+        offer = await offered_to(self._actor, [WantedServer(self._server.pk)])
+        while any(problem.code == "needs_sign_in" for problem in offer.problems) and await self.sign_in():
+            offer = await offered_to(self._actor, [WantedServer(self._server.pk)])
+        self.said.append(f"offered: {[tool.name for tool in offer.tools]}; {[each.message for each in offer.problems]}")
+        return list(offer.tools)
+
+    async def call(self, tool: OfferedTool) -> ToolOutcome:
+        """The outcome, after as many sign-ins as it wants and a person makes."""
+        while True:
+            arguments = arguments_of(tool.definition.input_schema)
+            outcome = await call(self._actor, self._server, tool.name, arguments, tool)
+            self.said.append(f"{tool.name}: {outcome.status}: {outcome.text}")
+            if outcome.sign_in is None or not await self.sign_in(outcome.sign_in):
+                return outcome
+
+    async def sign_in(self, needed: SignInRequiredError | None = None) -> bool:
+        """Link an account, or link the one again that is `needed`. False after too many."""
+        if self.sign_ins == MOST_SIGN_INS:
+            return False
+        self.sign_ins += 1
+        again = {"account_id": needed.account_id, "scopes": needed.scopes} if needed is not None else {}
+        begun = await flow.begin(self._actor, self._server.pk, browser=self._browser, **again)
+        query = await _followed(begun.url)
+        done = await flow.complete(self._actor.user_id, query, browser=self._browser)
+        self.said.append(f"linked {done.account!r} for {begun.scopes}")
+        return True
+
+
+async def _followed(url: str) -> dict[str, str]:
+    """What a browser brings back from the authorization server."""
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        answer = await http.get(url)
+    assert answer.has_redirect_location, answer.text
+    return query_of(answer.headers["location"])
