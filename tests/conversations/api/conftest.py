@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -17,9 +18,9 @@ from django.utils import timezone
 from accounts.models import ApiKey, Organization, User
 from agents.models import Agent
 from chatui.rows import in_rows
-from conversations.models import Attachment, Conversation, Message, ToolCall, Turn
+from conversations.models import Attachment, Conversation, Message, Question, StandingApproval, ToolCall, Turn
 from conversations.supervisor import Supervisor
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.models import LinkedAccount, MCPServer, ServerGrant
 
 
 @dataclass
@@ -117,13 +118,52 @@ def world(house: Supervisor, organization: Organization, bob: User, make_agent: 
     conversation.current_leaf = said
     conversation.save()
     ids = {
+        "account": uuid4(),
         "conversation": conversation.pk,
         "call_id": call.pk,
         "server": server.slug,
         "attachment": attachment.pk,
         "turn": turn.pk,
+        "question": uuid4(),
+        "standing_id": uuid4(),
     }
-    return World(organization, bob, agent, conversation, said, ids)
+    made = World(organization, bob, agent, conversation, said, ids)
+    link(made)
+    ask(made)
+    StandingApproval.objects.create(
+        pk=ids["standing_id"], organization=organization, user=bob, server=server, tool="now", scope="always"
+    )
+    return made
+
+
+def ask(world: World) -> None:
+    """A question to Bob about his call, open, under its id."""
+    call = ToolCall.objects.get(pk=world.ids["call_id"])
+    Question.objects.as_system().filter(pk=world.ids["question"]).delete()
+    Question.objects.create(
+        pk=world.ids["question"],
+        organization=world.organization,
+        turn=call.turn,
+        call=call,
+        kind="approval",
+        asked_of=world.bob,
+        expires_at=timezone.now() + timedelta(hours=1),
+    )
+
+
+def link(world: World) -> None:
+    """Bob's account at the server, under its id."""
+    server = MCPServer.objects.as_system().get(slug=world.ids["server"])
+    LinkedAccount.objects.create(
+        pk=world.ids["account"],
+        organization=world.organization,
+        server=server,
+        user=world.bob,
+        binding=server.oauth_binding(),
+        issuer="https://login.example",
+        name="Bob's account",
+        is_default=True,
+    )
 
 
 Enter = Callable[..., Any]

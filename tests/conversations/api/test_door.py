@@ -18,7 +18,7 @@ from django.utils import timezone
 from accounts.models import ApiKey, Membership, Organization, Role, User
 from chatui.rows import in_rows
 from conversations.api.urls import urlpatterns
-from tests.conversations.api.conftest import Enter, World
+from tests.conversations.api.conftest import Enter, World, ask, link
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,15 @@ DOORS: dict[tuple[str, str], Door] = {
     ("servers/<slug:server>/variables", "GET"): Door(200, owned=True),
     ("servers/<slug:server>/variables", "PUT"): Door(200, {"REGION": "eu"}, owned=True),
     ("servers/<slug:server>/variables", "DELETE"): Door(204, owned=True),
+    ("connections", "GET"): Door(200),
+    ("connections/accounts/<uuid:account>", "PATCH"): Door(200, {"name": "Work", "default": True}, owned=True),
+    ("connections/accounts/<uuid:account>", "DELETE"): Door(200, owned=True),
+    ("approvals", "GET"): Door(200),
+    ("approvals/count", "GET"): Door(200, any_key=True),
+    ("approvals/standing", "GET"): Door(200),
+    ("approvals/standing/<uuid:standing_id>", "DELETE"): Door(204, owned=True),
+    ("approvals/<uuid:question>", "GET"): Door(200, owned=True),
+    ("approvals/<uuid:question>", "POST"): Door(200, {"decision": "deny"}, owned=True),
     ("attachments", "POST"): Door(201, "file"),
     ("attachments/<uuid:attachment>/content", "GET"): Door(200, owned=True),
     ("turns", "POST"): Door(201, "turn", owned=True),
@@ -97,7 +106,7 @@ def refused(response: Any, status: int) -> str:
 async def test_its_owner_gets_in_with_a_session_and_with_a_key(
     world: World, as_user: Enter, as_key: Enter, route: str, method: str
 ) -> None:
-    for client in (await as_user(world.bob), await as_key(world.bob, world.organization)):
+    for client in (await as_user(world.bob), await as_key(world.bob, world.organization, ("chat", "approve"))):
         response = await knock(client, world, route, method)
         assert response.status_code == DOORS[route, method].status, response.content
         if route == "turns":
@@ -105,7 +114,11 @@ async def test_its_owner_gets_in_with_a_session_and_with_a_key(
             await knock(client, world, "turns/<uuid:turn>/stop", "POST")
         if response.streaming:
             assert b"turn.snapshot" in b"".join([chunk async for chunk in response])
-        if method == "DELETE" and "conversation" in route:
+        if method == "DELETE" and "<uuid:account>" in route:
+            await in_rows(link, world)
+        if method == "POST" and "<uuid:question>" in route:
+            await in_rows(ask, world)
+        if method == "DELETE" and "<uuid:conversation>" in route:
             await knock(client, world, "conversations/<uuid:conversation>/restore", "POST")
 
 
@@ -158,9 +171,9 @@ async def test_a_key_without_the_scope_is_told_so(world: World, as_key: Enter) -
 
 async def test_a_role_without_chat_is_told_so(world: World, as_user: Enter, make_member: Callable[..., User]) -> None:
     client = await as_user(await in_rows(make_member, "dora", world.organization, Role.AUDITOR))
-    for door in DOORS:
+    for door, expected in DOORS.items():
         response = await knock(client, world, *door)
-        if door[0] == "me":
+        if expected.any_key:
             assert response.status_code == 200, door
         else:
             assert refused(response, 403) == "permission_denied", door
