@@ -26,6 +26,7 @@ HTTPS = BASE_URL.startswith("https://")
 INSTALLED_APPS = [
     "daphne",
     "unfold.apps.BasicAppConfig",
+    "unfold.contrib.filters",
     "chatui.admin_apps.ChatUIAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -124,6 +125,7 @@ CELERY_TASK_ALWAYS_EAGER = False
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_BEAT_SCHEDULE = {
+    "prune audit": {"task": "accounts.tasks.prune_audit", "schedule": 3600.0},
     "tidy conversations": {"task": "conversations.tasks.tidy", "schedule": 900.0},
     "refresh catalogue": {"task": "mcpservers.tasks.refresh_catalogue", "schedule": 900.0},
     "refresh tokens": {"task": "mcpservers.tasks.refresh_tokens", "schedule": 60.0},
@@ -277,6 +279,7 @@ RETENTION = {
     "PASSING_SECONDS": env.float("RETENTION_PASSING_SECONDS", default=86400.0),  # API requests, temporary chats
     "DELETED_SECONDS": env.float("RETENTION_DELETED_SECONDS", default=86400.0),  # within which a delete can be undone
 }
+AUDIT_DAYS: int = env.int("AUDIT_DAYS", default=365)  # of organizations that say nothing else
 ATTACHMENT_MAX_BYTES: int = env.int("ATTACHMENT_MAX_BYTES", default=10 * 2**20)
 HTTP_BODY_MAX_BYTES = max(DATA_UPLOAD_MAX_MEMORY_SIZE, ATTACHMENT_MAX_BYTES) + 64 * 1024  # refused unread above it
 
