@@ -50,6 +50,7 @@ _FOREIGN = str.maketrans(
 _PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))
 _DIGITS = str.maketrans("01i|!", "ollll")
 _SEPARATORS = re.compile(r"[\W_]+")
+_WRITTEN = re.compile(r"[ _./:-]+")
 
 
 def skeleton(text: str) -> str:
@@ -82,7 +83,7 @@ def _latin(word: str) -> str:
 
 def same_but_for_writing(one: str, other: str) -> bool:
     """Whether two names differ in case and separators alone, which is no imitation: `searchIssues`, `search_issues`."""
-    return _SEPARATORS.sub("", one).casefold() == _SEPARATORS.sub("", other).casefold()
+    return _WRITTEN.sub("", one).casefold() == _WRITTEN.sub("", other).casefold()
 
 
 def mixed_scripts(text: str) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def owner_of(target: ConnectionTarget) -> Owner:
     if isinstance(target.principal, AppPrincipal):
         return Owner(target.server_id)
     user_id = target.principal.user_id
-    account: UUID | None = getattr(target.principal, "account_id", None)
+    account = target.principal.account_id
     return Owner(target.server_id, user_id.hex if account is None else f"{user_id.hex}:{account.hex}", user_id)
 
 
