@@ -168,7 +168,9 @@ async def call_tool(
     who can be asked by the server; without one a call that asks is an error.
     """
     began = time.monotonic()
-    call = ToolCall(tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images, pin, person)
+    call = ToolCall(
+        tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images, pin, person
+    )
     try:
         outcome = await _outcome(actor, server_id, call, allow_globs, progress, request)
     except Exception:  # boundary: the loop goes on with an error result, whatever went wrong here
@@ -346,7 +348,7 @@ def _interrupted(standing: Interruption, server: MCPServer) -> ToolOutcome:
     """A call that is made again after an answer, or, where that was no, not any more."""
     if standing.refused:
         notes = "".join(f" {note}" for note in standing.notes)
-        return _failed("error", f"“{server.title}” wanted an address to be opened first, which was declined.{notes}")
+        return _failed("error", f"“{server.title}” wanted an address to be opened first; that was declined.{notes}")
     asked = Asked({"server": server.slug, "title": server.title, **standing.card()}, standing.kept())
     return replace(_failed("error", f"“{server.title}” asks a person for more before it goes on."), asked=asked)
 

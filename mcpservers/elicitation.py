@@ -140,10 +140,10 @@ def _address(url: object) -> tuple[str, str]:
         host = name if ":" in name else name.encode("idna").decode("ascii")
     except (ValueError, UnicodeError):
         raise UnaskableError("It leads to something that is not an address of the web.") from None
-    if not host or parts.username is not None or parts.password is not None:
-        raise UnaskableError("Its address has no host, or hides it behind a user name.")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_allowed(name, port or 80)):
-        raise UnaskableError("Its address does not begin with https.")
+        raise UnaskableError("It leads to an address that does not begin with https.")
+    if not host or parts.username is not None or parts.password is not None:
+        raise UnaskableError("It leads to an address that has no host, or hides it behind a user name.")
     shown = f"[{host}]" if ":" in host else host
     if port is not None:
         shown = f"{shown}:{port}"

@@ -104,6 +104,22 @@ class Exchange:
         params = {"progressToken": token, "progress": progress, "total": total, "message": message}
         await self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
 
+    async def ask(self, params: JSON, method: str = "elicitation/create") -> JSON:
+        """Ask the client during this call, as sessions do; its answer, whole, with `result` or `error`."""
+        if not self.streaming:
+            await self.open_stream()
+        question = f"question-{uuid4().hex[:8]}"
+        self.server.asked.append(question)
+        await self.server.changed()
+        await self.send({"jsonrpc": "2.0", "id": question, "method": method, "params": params})
+        await self.server.until(lambda: question in self.server.answers)
+        return self.server.answers[question]
+
+    async def take_back(self, question: str) -> None:
+        """Cancel a question."""
+        params = {"requestId": question, "reason": "never mind"}
+        await self.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
     def abort(self) -> None:
         """Reset the connection."""
         self.answered = True
@@ -195,6 +211,8 @@ class FakeMCPServer:
     ended: set[str] = field(default_factory=set)  # sessions that were ended, by DELETE or by the test
     cancelled: list[Any] = field(default_factory=list)  # request ids
     open_streams: dict[str, Exchange] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)  # ids of the questions that it asked the client
+    answers: dict[str, JSON] = field(default_factory=dict)  # what the client said to them
 
     def __post_init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
@@ -358,6 +376,11 @@ class FakeMCPServer:
             if self.strict_version and exchange.headers.get("mcp-protocol-version") != self.version:
                 await exchange.respond(400, "wrong MCP-Protocol-Version")
                 return
+        if exchange.message.get("id") in self.asked and not exchange.method:
+            self.answers[exchange.message["id"]] = exchange.message
+            await self.changed()
+            await exchange.respond(202)
+            return
         if "id" not in exchange.message:
             await self._notified(exchange)
             await exchange.respond(202)

@@ -25,7 +25,7 @@ from mcpservers.patterns import keeps_to
 JSON = dict[str, Any]
 
 
-def form(required: list[str] | None = None, **properties: JSON) -> JSON:
+def form(required: Any = None, **properties: Any) -> JSON:
     schema: JSON = {"type": "object", "properties": properties} | ({"required": required} if required else {})
     return {"mode": "form", "message": "Tell me.", "requestedSchema": schema}
 
@@ -125,8 +125,8 @@ def test_words_are_shown_without_what_hides_in_them_and_not_at_any_length() -> N
         form(it={"type": "string", "minLength": 3, "maxLength": 2}),
         form(it={"type": "array", "items": {"enum": ["a"]}, "minItems": 2}),
         form(required=["other"], it={"type": "string"}),
-        form(required=[["it"]], it={"type": "string"}),  # type: ignore[list-item]  # as servers may send it
-        form(it="string"),  # type: ignore[arg-type]  # likewise
+        form(required=[["it"]], it={"type": "string"}),
+        form(it="string"),
         form(**{"": {"type": "string"}}),
         form(**{"a\0": {"type": "string"}}),
         form(**{f"f{number}": {"type": "string"} for number in range(MAX_FIELDS + 1)}),
