@@ -20,6 +20,7 @@ class Action(StrEnum):
     ANSWER = "answer"  # decide an approval that was asked of one
     READ_AUDIT = "read_audit"
     READ_USAGE = "read_usage"
+    CONFIGURE_OBO = "configure_obo"  # have a server called on behalf of its users, with their sign-ins
     MANAGE = "manage"  # endpoints, servers, agents, members, grants
     DELETE_ORGANIZATION = "delete_organization"
     NAME_OWNERS = "name_owners"
@@ -30,16 +31,17 @@ ROLES: dict[Role, frozenset[Action]] = {
     Role.GUEST: _CHAT,  # with agents granted to them by name: see `granted`
     Role.MEMBER: _CHAT,
     Role.AUDITOR: frozenset({Action.READ_AUDIT, Action.READ_USAGE}),
-    Role.ADMIN: _CHAT | {Action.READ_USAGE, Action.MANAGE},
+    Role.ADMIN: _CHAT | {Action.READ_USAGE, Action.MANAGE, Action.CONFIGURE_OBO},
     Role.OWNER: _CHAT
-    | {Action.READ_USAGE, Action.READ_AUDIT, Action.MANAGE, Action.DELETE_ORGANIZATION, Action.NAME_OWNERS},
+    | {Action.READ_USAGE, Action.READ_AUDIT, Action.MANAGE, Action.CONFIGURE_OBO}
+    | {Action.DELETE_ORGANIZATION, Action.NAME_OWNERS},
 }
 # What a key may do at most; a session has no such bound.
 SCOPES: dict[str, frozenset[Action]] = {
     "chat": frozenset({Action.CHAT, Action.USE_AGENT, Action.CALL_TOOL}),
     "read": frozenset({Action.READ_USAGE, Action.READ_AUDIT}),
     "approve": frozenset({Action.ANSWER}),
-    "admin": frozenset({Action.MANAGE}),
+    "admin": frozenset({Action.MANAGE, Action.CONFIGURE_OBO}),
 }
 
 

@@ -153,6 +153,23 @@ ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "mandatory" if SIGNUP_OPEN else "optional"
 ACCOUNT_LOGOUT_ON_GET = False
 ACCOUNT_SESSION_REMEMBER = True
+# Sign-in by OpenID Connect, with the organization's own provider.
+OIDC_SERVER_URL: str = env.str("OIDC_SERVER_URL", default="")
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": []}}
+if OIDC_SERVER_URL:
+    SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"].append(
+        {
+            "provider_id": "oidc",
+            "name": env.str("OIDC_NAME", default="Single sign-on"),
+            "client_id": env.str("OIDC_CLIENT_ID", default=""),
+            "secret": env.str("OIDC_CLIENT_SECRET", default=""),
+            "settings": {"server_url": OIDC_SERVER_URL},
+        }
+    )
+    SOCIALACCOUNT_PROVIDERS["openid_connect"]["SCOPE"] = env.list("OIDC_SCOPES", default=["openid", "profile", "email"])
+# An address that the provider has verified is the account's own; allauth ends a password that was set by another.
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+SOCIALACCOUNT_STORE_TOKENS = False  # they would be kept in clear: see mcpservers.oauth.signins
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 # Without a proxy of ours, X-Forwarded-For is whatever a client writes and counts for nothing.

@@ -7,3 +7,8 @@ class MCPServersConfig(AppConfig):
     name = "mcpservers"
     verbose_name = "MCP servers"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from mcpservers.oauth import signins
+
+        signins.connect_signals()

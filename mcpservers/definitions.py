@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from accounts.rules import rule_findings
 from mcpservers.models import MCPServer, Transport
+from mcpservers.oauth.config import oauth_findings
 from mcpservers.placeholders import ENVIRONMENT, PLACEHOLDER, names_in, references_in
 
 # RFC 9110, section 5.6.2: a field name is a token.
@@ -52,7 +53,7 @@ def _stdio(server: MCPServer) -> Iterator[Finding]:
         yield "url", "A local process has no URL."
     if server.headers:
         yield "headers", "A local process has no headers: use its environment (env)."
-    if server.oauth:
+    if server.oauth is not None:
         yield "oauth", "A local process has no OAuth sign-in."
     if not isinstance(server.args, list) or not all(isinstance(item, str) for item in server.args):
         yield "args", "The arguments are a list of texts."
@@ -70,6 +71,7 @@ def _remote(server: MCPServer) -> Iterator[Finding]:
         if getattr(server, name):
             yield name, "Only a local process (transport stdio) has this."
     yield from (("headers", message) for message in header_findings(server.headers))
+    yield from (("oauth", message) for message in oauth_findings(server.oauth))
 
 
 def url_finding(url: str) -> str | None:

@@ -113,7 +113,9 @@ def _organization(organization: Organization, secrets: _Secrets) -> dict[str, An
 
 def _group(group: Group) -> Any:
     members = list(group.memberships.active().order_by("user__username").values_list("user__username", flat=True))
-    return {"name": escape(group.name), "members": members} if group.name else members
+    about = {"name": escape(group.name), "rules": _escaped(group.rules)}
+    told = {name: value for name, value in about.items() if value}
+    return {**told, "members": members} if told else members
 
 
 def _endpoint(row: ModelEndpoint, organization: str, secrets: _Secrets) -> dict[str, Any]:
@@ -136,11 +138,11 @@ def _server(row: MCPServer, organization: str, secrets: _Secrets) -> dict[str, A
     for name in ("headers", "env"):
         if getattr(row, name):
             value[name] = _hidden(getattr(row, name), secrets, organization, row.slug)
-    if row.oauth:
+    if row.oauth is not None:
         value["oauth"] = _escaped(row.oauth)
-        if row.oauth.get("client_secret"):
-            hidden = secrets.hide(row.oauth["client_secret"], organization, row.slug, "client_secret")
-            value["oauth"]["client_secret"] = hidden
+        for name in ("client_secret", "private_key"):
+            if row.oauth.get(name):
+                value["oauth"][name] = secrets.hide(row.oauth[name], organization, row.slug, name)
     return value | _grants(row.grants.select_related("group", "user"))
 
 

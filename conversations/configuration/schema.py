@@ -46,11 +46,6 @@ class User(Section):
     superuser: bool | None = None
 
 
-class Group(Section):
-    name: str | None = None
-    members: list[Text] = []
-
-
 class Prices(Section):
     """Per million tokens."""
 
@@ -101,22 +96,54 @@ class Variable(Section):
     sensitive: bool = True
 
 
+class OnBehalf(Section):
+    grant: str | None = None
+    scopes: list[Text] | None = None
+    audience: str | None = None
+    resource: str | None = None
+    token_endpoint: str | None = None
+
+
 class OAuth(Section):
-    client_id: Text
+    """`mcpservers.oauth.config` says what goes with what; an empty mapping means: as discovered."""
+
+    client_id: Text | None = None
     client_secret: str | None = None
+    auth_method: str | None = None
+    private_key: str | None = None
+    key_id: str | None = None
+    key_algorithm: str | None = None
     scopes: list[Text] | None = None
     issuer: str | None = None
+    authorization_endpoint: str | None = None
+    token_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    resource: str | Literal[False] | None = None
+    prompt: str | None = None
+    grant: str | None = None
+    allow_missing_pkce: bool | None = None
+    legacy_endpoints: bool | None = None
+    obo: OnBehalf | None = None
 
 
 class Rule(Section):
     tool: Text
     do: Literal["allow", "ask", "deny"]
     remember: bool = True  # whether a person may answer “always allow”
+    edit: bool = False  # whether who is asked may change the arguments
+    approvers: list[Text] | None = None  # who is asked: user names, group:slug; else whose turn it is
 
     @model_serializer(mode="wrap")
     def without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         value: dict[str, Any] = handler(self)
-        return value if not self.remember else {name: item for name, item in value.items() if name != "remember"}
+        defaults = {"remember": True, "edit": False, "approvers": None}
+        return {name: item for name, item in value.items() if name not in defaults or item != defaults[name]}
+
+
+class Group(Section):
+    name: str | None = None
+    members: list[Text] = []
+    rules: list[Rule] | None = None
 
 
 class Grant(Section):

@@ -11,6 +11,7 @@ from conversations.configuration.problems import Path, dotted
 from conversations.configuration.reconciling import Scope, Surplus, wanted_values
 from mcpservers.definitions import Finding, findings
 from mcpservers.models import MCPServer, UserVariables
+from mcpservers.oauth.exchange import OPERATOR
 from mcpservers.scope import scope_of
 
 SERVER_FIELDS = (
@@ -76,6 +77,8 @@ def _wanted(slug: str, section: schema.Server, stored: MCPServer | None) -> dict
     wanted = wanted_values(MCPServer, section, SERVER_FIELDS)
     if section.oauth is not None:
         wanted["oauth"] = section.oauth.model_dump(exclude_none=True)
+    on_behalf = section.oauth is not None and section.oauth.obo is not None
+    wanted["obo_author"] = OPERATOR if on_behalf else ""
     kept = slug if stored is None else stored.title
     return {"title": kept if section.title is None else section.title} | wanted
 

@@ -31,7 +31,7 @@ def oauth_findings(oauth: Any) -> Iterator[str]:
     yield from _grant(oauth)
     yield from _key(oauth)
     if oauth.get("obo") is not None:
-        yield from _on_behalf(oauth["obo"], oauth)
+        yield from _on_behalf(oauth["obo"])
 
 
 def _kinds(oauth: Mapping[str, Any]) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _key(oauth: Mapping[str, Any]) -> Iterator[str]:
         yield "private_key is not a private key in PEM without a passphrase."
 
 
-def _on_behalf(obo: Any, oauth: Mapping[str, Any]) -> Iterator[str]:
+def _on_behalf(obo: Any) -> Iterator[str]:
     if not isinstance(obo, Mapping):
         yield "obo is described by grant, scopes, audience, resource and token_endpoint."
         return
@@ -94,8 +94,6 @@ def _on_behalf(obo: Any, oauth: Mapping[str, Any]) -> Iterator[str]:
         yield "obo.token_endpoint is an address that starts with https://."
     if any(not isinstance(obo.get(key) or "", str) for key in ("audience", "resource")):
         yield "obo.audience and obo.resource are texts."
-    if not oauth.get("client_id") or not (oauth.get("client_secret") or oauth.get("private_key")):
-        yield "obo needs a client_id with a client_secret or a private_key: those of the client that may exchange."
 
 
 def _is_scopes(value: Any) -> bool:

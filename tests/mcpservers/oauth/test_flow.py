@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from accounts.actors import Actor
 from mcpservers.models import MCPServer
 from mcpservers.oauth.tokens import AccountTokens
-from tests.fakes.authpages import query_of
 from tests.fakes.authserver import FakeAuthServer
-from tests.mcpservers.oauth.conftest import BROWSER, Link
+from tests.mcpservers.oauth.conftest import Link
 
 
 async def test_an_account_is_linked_and_its_token_is_one_that_the_server_takes(
