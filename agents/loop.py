@@ -16,6 +16,7 @@ from typing import cast
 from uuid import UUID, uuid4
 
 from agents.answers import Answer, CallCancelled, Decided, OpenCall, OpenRound
+from agents.call_tasks import Tasks
 from agents.context import (
     Answered,
     can_read_on,
@@ -59,7 +60,7 @@ from agents.parts import (
     ToolStatus,
 )
 from agents.providers.chat_model import ChatModel, EndpointError, EndpointRequestError
-from agents.rounds import Round, Tasks, prepare_call
+from agents.rounds import Round, prepare_call
 from agents.toolbox import Toolbox
 from chatui.errors import ChatUIError
 from chatui.text import duration

@@ -7,12 +7,13 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from agents.answers import Answer, CallCancelled, Decided, OpenCall
+from agents.call_tasks import Tasks
 from agents.events import CallAnswered, CallAsked, CallFinished, CallProgressed, CallStarted, LoopEvent
 from agents.limits import CallKey
 from agents.own_results import (
@@ -47,7 +48,6 @@ from chatui.text import clean, shorten
 
 logger = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 5.0  # a cancelled call may use them to tell its server
 PROGRESS_SECONDS = 0.1  # of one call; a server may tell a thousand times a second, and every one would be kept
 PROGRESS_CHARACTERS = 300
 
@@ -133,33 +133,17 @@ class _Asks:
     answering: asyncio.Future[PersonAnswer]
 
 
+@dataclass(frozen=True, slots=True)
+class _GivenUp:
+    call: Call
+    answering: asyncio.Future[PersonAnswer]
+
+
 class _TimeIsUp:
     pass
 
 
-_Happening = _Prepared | _Progressed | _Returned | _Asks | _TimeIsUp | Decided | CallCancelled
-
-
-class Tasks:
-    """The tasks of one loop. None outlives `close`, but for one that resists being cancelled for `CLOSE_SECONDS`."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def close(self) -> None:
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            _, pending = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-            for task in pending:
-                logger.warning("%s did not end within %g s of being cancelled", task.get_name(), CLOSE_SECONDS)
+_Happening = _Prepared | _Progressed | _Returned | _Asks | _GivenUp | _TimeIsUp | Decided | CallCancelled
 
 
 class Round:
@@ -268,7 +252,14 @@ class Round:
             case _Asks(call, needed, answering):
                 if call.state == "running" and not answering.done():
                     call.needed, call.answering = needed, answering
+                    self._watch.pause()
                     self._events.append(CallAsked(call.id, self._known(call), needed, live=True))
+            case _GivenUp(call, answering):
+                if call.answering is answering and call.needed is not None:
+                    self._events.append(
+                        CallAnswered(call.id, call.prepared, call.needed, GIVEN_UP, live=True, given_up=True)
+                    )
+                    self._asks_no_more(call)
             case _Progressed(call):
                 if call.progress is not None and call.state == "running":
                     self._events.append(call.progress)
@@ -277,7 +268,8 @@ class Round:
                 if call.state == "preparing":
                     self._route(call, prepared)
             case _TimeIsUp():
-                self._time_is_up()
+                if self._seconds_left() <= 0:  # else a person was asked meanwhile
+                    self._time_is_up()
             case Decided(call_id):
                 call_or_none = self.calls.get(call_id)
                 if call_or_none is not None and (call_or_none.state == "waiting" or call_or_none.answering):
@@ -386,8 +378,8 @@ class Round:
             try:
                 return await answering
             finally:
-                if call.answering is answering:  # given up: by the server, or because the call was cancelled
-                    call.answering = call.needed = None
+                if call.answering is answering:  # by the server, by nobody's answer in time, or with the call
+                    self._happenings.put_nowait(_GivenUp(call, answering))
 
         return ask
 

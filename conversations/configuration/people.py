@@ -10,7 +10,7 @@ from django.contrib.auth.hashers import check_password, make_password
 from accounts.models import Group, Membership, Role, User
 from conversations.configuration import schema
 from conversations.configuration.plan import FieldChange
-from conversations.configuration.reconciling import Reconciler, Scope, Surplus
+from conversations.configuration.reconciling import Reconciler, Scope, Surplus, wanted_values
 
 
 def apply_user(reconciler: Reconciler, username: str, section: schema.User) -> None:
@@ -54,13 +54,17 @@ def apply_groups(scope: Scope, section: Mapping[str, schema.Group]) -> Surplus:
     for slug, group in section.items():
         place = (*path, slug)
         new = Group(organization=scope.organization, slug=slug)
-        row = scope.reconciler.put(place, stored.get(slug), new, {"name": group.name or ""})
+        row = scope.reconciler.put(place, stored.get(slug), new, _wanted(group))
         if row is None:
             scope.broken.add(("groups", slug))
             continue
         scope.groups[slug] = row
         _apply_group_members(scope, row, group.members)
     return [((*path, slug), row) for slug, row in stored.items() if slug not in section]
+
+
+def _wanted(group: schema.Group) -> dict[str, Any]:
+    return {"name": group.name or ""} | wanted_values(Group, group, ("rules",))
 
 
 def _apply_group_members(scope: Scope, group: Group, wanted: list[str]) -> None:

@@ -411,7 +411,7 @@ async def test_cancelling_before_the_first_token_closes_the_stream():
 
 
 async def test_a_call_that_resists_being_cancelled_is_waited_for_only_briefly(monkeypatch, caplog):
-    monkeypatch.setattr("agents.rounds.CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr("agents.call_tasks.CLOSE_SECONDS", 0.01)
     let_go = asyncio.Event()
 
     async def stubborn(arguments, progress):

@@ -173,7 +173,7 @@ async def test_a_role_without_chat_is_told_so(world: World, as_user: Enter, make
     client = await as_user(await in_rows(make_member, "dora", world.organization, Role.AUDITOR))
     for door, expected in DOORS.items():
         response = await knock(client, world, *door)
-        if expected.any_key:
+        if expected.any_key or door[0] == "me":
             assert response.status_code == 200, door
         else:
             assert refused(response, 403) == "permission_denied", door
