@@ -81,13 +81,17 @@ class CallAsked:
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
-    """A person has answered what the call `needed`; an approval is told by what happens to the call."""
+    """A person has answered what the call `needed`; an approval is told by what happens to the call.
+
+    `given_up`: nobody has; the question ended with its time, or was taken back.
+    """
 
     call_id: UUID
     call: PreparedCall | None
     needed: PersonNeeded
     answer: PersonAnswer
     live: bool = False
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

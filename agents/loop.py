@@ -61,6 +61,7 @@ from agents.parts import (
 )
 from agents.providers.chat_model import ChatModel, EndpointError, EndpointRequestError
 from agents.rounds import Round, prepare_call
+from agents.stopwatch import Stopwatch
 from agents.toolbox import Toolbox
 from chatui.errors import ChatUIError
 from chatui.text import duration
@@ -125,9 +126,9 @@ class _Loop:
         clock: Callable[[], float],
     ) -> None:
         self.model, self.toolbox, self.messages = model, toolbox, list(messages)
-        self.limits, self.decisions, self.new_id, self.clock = limits, decisions, new_id, clock
+        self.limits, self.decisions, self.new_id = limits, decisions, new_id
         self.tasks = Tasks()
-        self.began, self.before = clock(), spent
+        self.watch = Stopwatch(spent.seconds, clock)
         self.rounds, self.calls = spent.rounds, spent.calls
         self.failures = FailureCount()
         self.tools_wanted, self.tools_accepted = tools, True
@@ -142,7 +143,7 @@ class _Loop:
     # --- What is spent
 
     def seconds(self) -> float:
-        return self.before.seconds + self.clock() - self.began
+        return self.watch.seconds()
 
     def seconds_left(self) -> float:
         return self.limits.max_seconds - self.seconds()
@@ -342,6 +343,7 @@ class _Loop:
             self.tasks,
             max_parallel=self.limits.max_parallel_calls,
             seconds_left=self.seconds_left,
+            watch=self.watch,
         )
 
     async def settle(self, round: Round, completion: Completion) -> AsyncGenerator[LoopEvent, None]:

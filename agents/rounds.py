@@ -8,14 +8,13 @@ import logging
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 from uuid import UUID
 
 from agents.answers import Answer, CallCancelled, Decided, OpenCall
 from agents.call_tasks import Tasks
+from agents.calls_in_hand import Asks, Call, GivenUp, Happening, Prepared, Progressed, Returned, TimeIsUp
 from agents.events import CallAnswered, CallAsked, CallFinished, CallProgressed, CallStarted, LoopEvent
-from agents.limits import CallKey
 from agents.own_results import (
     CANCELLED,
     CANCELLED_UNSTARTED,
@@ -34,15 +33,14 @@ from agents.own_results import (
 )
 from agents.parts import (
     Decision,
-    JSONObject,
     PersonAnswer,
     PersonNeeded,
     PreparedCall,
     Resumed,
-    Seal,
     ToolRequest,
     ToolResult,
 )
+from agents.stopwatch import Stopwatch
 from agents.toolbox import AskCallback, ProgressCallback, Toolbox
 from chatui.text import clean, shorten
 
@@ -50,100 +48,7 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.1  # of one call; a server may tell a thousand times a second, and every one would be kept
 PROGRESS_CHARACTERS = 300
-
-
-# --- What happens while calls run ---------------------------------------------------------------------------------
-
-
-class Call:
-    """One call of the round and how far it is."""
-
-    __slots__ = (
-        "again",
-        "allowed",
-        "answering",
-        "by",
-        "edited",
-        "id",
-        "needed",
-        "prepared",
-        "progress",
-        "request",
-        "result",
-        "resumed",
-        "seal",
-        "state",
-        "task",
-    )
-
-    def __init__(self, id: UUID, request: ToolRequest, prepared: PreparedCall | None = None) -> None:
-        self.id, self.request, self.prepared = id, request, prepared
-        self.state: Literal["preparing", "waiting", "ready", "running", "finished"] = "preparing"
-        self.allowed = False  # by a person
-        self.by: UUID | None = None  # which
-        self.seal: Seal | None = None  # what was asked, and is allowed then
-        self.again = False  # it was allowed before, and that is void
-        self.edited: JSONObject | None = None
-        self.result: ToolResult | None = None  # set when it is finished
-        self.task: asyncio.Task[None] | None = None
-        self.progress: CallProgressed | None = None  # the latest that is not yet told
-        self.needed: PersonNeeded | None = None  # what it waits for, unless that is an approval
-        self.answering: asyncio.Future[PersonAnswer] | None = None  # what a running call waits for
-        self.resumed: Resumed | None = None
-
-    def may_run(self, prepared: PreparedCall) -> bool:
-        """Whether a person allowed just this, and still might: no other definition, nor arguments that nobody saw."""
-        if not self.allowed or self.seal is None:
-            return self.allowed
-        if prepared.approvers is not None and self.by not in prepared.approvers:
-            return False
-        is_same = self.edited is not None or prepared.seal.arguments == self.seal.arguments
-        return is_same and prepared.seal.definition == self.seal.definition
-
-    @property
-    def key(self) -> CallKey:
-        return self.prepared.key if self.prepared else (self.request.name, self.request.arguments)
-
-    @property
-    def arguments(self) -> JSONObject | None:
-        return self.prepared.arguments if self.prepared else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    call: Call
-    prepared: PreparedCall
-
-
-@dataclass(frozen=True, slots=True)
-class _Progressed:
-    call: Call
-
-
-@dataclass(frozen=True, slots=True)
-class _Returned:
-    call: Call
-    result: ToolResult | PersonNeeded
-
-
-@dataclass(frozen=True, slots=True)
-class _Asks:
-    call: Call
-    needed: PersonNeeded
-    answering: asyncio.Future[PersonAnswer]
-
-
-@dataclass(frozen=True, slots=True)
-class _GivenUp:
-    call: Call
-    answering: asyncio.Future[PersonAnswer]
-
-
-class _TimeIsUp:
-    pass
-
-
-_Happening = _Prepared | _Progressed | _Returned | _Asks | _GivenUp | _TimeIsUp | Decided | CallCancelled
+GIVEN_UP = PersonAnswer("cancel")
 
 
 class Round:
@@ -162,10 +67,11 @@ class Round:
         *,
         max_parallel: int,
         seconds_left: Callable[[], float],
+        watch: Stopwatch,
     ) -> None:
         self._toolbox, self._decisions, self._tasks = toolbox, decisions, tasks
-        self._max_parallel, self._seconds_left = max(1, max_parallel), seconds_left
-        self._happenings: asyncio.Queue[_Happening] = asyncio.Queue()
+        self._max_parallel, self._seconds_left, self._watch = max(1, max_parallel), seconds_left, watch
+        self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
         self._events: deque[LoopEvent] = deque()
         self.calls: dict[UUID, Call] = {}  # in the order in which the model made them
         self.parked = False
@@ -234,40 +140,40 @@ class Round:
         active = any(call.state in ("preparing", "ready", "running") for call in self.calls.values())
         return not active and self._happenings.empty() and self._decisions.empty()
 
-    async def _next(self) -> _Happening:
+    async def _next(self) -> Happening:
         try:
             async with asyncio.timeout(max(0.0, self._seconds_left())):
                 return await self._happenings.get()
         except TimeoutError:
-            return _TimeIsUp()
+            return TimeIsUp()
 
-    def _handle(self, happening: _Happening) -> None:
+    def _handle(self, happening: Happening) -> None:
         match happening:
-            case _Returned(call, PersonNeeded() as needed):
+            case Returned(call, PersonNeeded() as needed):
                 if call.state == "running":
                     call.state, call.needed = "waiting", needed
                     self._events.append(CallAsked(call.id, self._known(call), needed))
-            case _Returned(call, ToolResult() as result):
+            case Returned(call, ToolResult() as result):
                 self._finish(call, result)
-            case _Asks(call, needed, answering):
+            case Asks(call, needed, answering):
                 if call.state == "running" and not answering.done():
                     call.needed, call.answering = needed, answering
                     self._watch.pause()
                     self._events.append(CallAsked(call.id, self._known(call), needed, live=True))
-            case _GivenUp(call, answering):
+            case GivenUp(call, answering):
                 if call.answering is answering and call.needed is not None:
                     self._events.append(
                         CallAnswered(call.id, call.prepared, call.needed, GIVEN_UP, live=True, given_up=True)
                     )
                     self._asks_no_more(call)
-            case _Progressed(call):
+            case Progressed(call):
                 if call.progress is not None and call.state == "running":
                     self._events.append(call.progress)
                 call.progress = None
-            case _Prepared(call, prepared):
+            case Prepared(call, prepared):
                 if call.state == "preparing":
                     self._route(call, prepared)
-            case _TimeIsUp():
+            case TimeIsUp():
                 if self._seconds_left() <= 0:  # else a person was asked meanwhile
                     self._time_is_up()
             case Decided(call_id):
@@ -306,6 +212,8 @@ class Round:
 
     def _decide(self, call: Call, decided: Decided) -> None:
         if call.needed is not None:
+            if decided.answer is None and call.needed.kind == "elicitation":
+                return  # of an approval that was asked before
             answer = decided.answer or PersonAnswer("accept" if decided.allowed else "decline")
             self._answered(call, call.needed, answer)
             return
@@ -322,7 +230,7 @@ class Round:
         live, call.needed = call.answering, None
         self._events.append(CallAnswered(call.id, call.prepared, needed, answer, live=live is not None))
         if live is not None:
-            call.answering = None
+            self._asks_no_more(call)
             if not live.done():
                 live.set_result(answer)
         elif needed.kind == "authorization" and answer.action != "accept":
@@ -330,6 +238,12 @@ class Round:
         else:
             call.resumed = Resumed(needed, answer)
             self._prepare(call)
+
+    def _asks_no_more(self, call: Call) -> None:
+        """The running call waits for nobody any longer."""
+        if call.answering is not None:
+            call.answering = call.needed = None
+            self._watch.resume()
 
     @staticmethod
     def _known(call: Call) -> PreparedCall:
@@ -344,7 +258,7 @@ class Round:
             request = replace(request, arguments=json.dumps(call.edited, ensure_ascii=False))
 
         async def prepare() -> None:
-            self._happenings.put_nowait(_Prepared(call, await prepare_call(self._toolbox, request)))
+            self._happenings.put_nowait(Prepared(call, await prepare_call(self._toolbox, request)))
 
         call.task = self._tasks.start(prepare(), f"tool call {call.id}: prepare")
 
@@ -369,17 +283,17 @@ class Round:
         except Exception:  # the boundary: a toolbox's bug costs its own call, never the siblings
             logger.exception("the toolbox raised in a call of %s", call.request.name)
             result = INTERNAL_ERROR
-        self._happenings.put_nowait(_Returned(call, result))
+        self._happenings.put_nowait(Returned(call, result))
 
     def _ask_of(self, call: Call) -> AskCallback:
         async def ask(needed: PersonNeeded) -> PersonAnswer:
             answering: asyncio.Future[PersonAnswer] = asyncio.get_running_loop().create_future()
-            self._happenings.put_nowait(_Asks(call, needed, answering))
+            self._happenings.put_nowait(Asks(call, needed, answering))
             try:
                 return await answering
             finally:
                 if call.answering is answering:  # by the server, by nobody's answer in time, or with the call
-                    self._happenings.put_nowait(_GivenUp(call, answering))
+                    self._happenings.put_nowait(GivenUp(call, answering))
 
         return ask
 
@@ -398,9 +312,9 @@ class Round:
             if is_first:
                 now = loop.time()
                 if now >= next_at:
-                    self._happenings.put_nowait(_Progressed(call))
+                    self._happenings.put_nowait(Progressed(call))
                 else:
-                    loop.call_at(next_at, self._happenings.put_nowait, _Progressed(call))
+                    loop.call_at(next_at, self._happenings.put_nowait, Progressed(call))
                 next_at = max(now, next_at) + PROGRESS_SECONDS
 
         return report
@@ -430,6 +344,7 @@ class Round:
             result = edited(result, call.edited)
         if call.again:
             result = asked_again(result)
+        self._asks_no_more(call)
         call.state, call.result = "finished", result
         self._events.append(CallFinished(call.id, result))
 

@@ -7,10 +7,11 @@ from contextlib import aclosing
 from uuid import UUID, uuid4
 
 from agents.events import CallAnswered, CallAsked, CallFinished, CallStarted, LoopEnded, LoopEvent, Outcome
-from agents.loop import Decided, OpenCall, OpenRound, run_loop
+from agents.loop import Decided, Limits, OpenCall, OpenRound, run_loop
 from agents.parts import PersonAnswer, PersonNeeded, Resumed, ToolRequest, ToolStatus
+from agents.stopwatch import Stopwatch
 from tests.agents.loops import HI
-from tests.fakes.models import Asking, ScriptedModel, ScriptedToolbox
+from tests.fakes.models import Asking, ScriptedModel, ScriptedToolbox, TakenBack
 
 SIGN_IN = PersonNeeded("authorization", {"server": "notes"})
 FORM = PersonNeeded("elicitation", {"message": "Which one?"}, {"state": "s"})
@@ -106,3 +107,60 @@ async def test_a_stored_call_that_waits_for_a_sign_in_goes_on_with_the_answer() 
         events = [event async for event in loop]
     assert only(events, CallFinished)[0].result.status is ToolStatus.OK
     assert isinstance(events[-1], LoopEnded)
+
+
+async def test_a_question_that_is_taken_back_is_told_and_the_call_goes_on() -> None:
+    toolbox = ScriptedToolbox({"tool": TakenBack(FORM)})
+    events = await events_of(toolbox)
+    assert [(event.answer.action, event.given_up) for event in only(events, CallAnswered)] == [("cancel", True)]
+    assert only(events, CallFinished)[0].result.text == "went on alone"
+    assert events.index(only(events, CallAnswered)[0]) < events.index(only(events, CallFinished)[0])
+
+
+async def test_an_answer_to_an_approval_does_not_answer_a_question_that_came_later() -> None:
+    toolbox = ScriptedToolbox({"tool": Asking(FORM)})
+    queue: asyncio.Queue = asyncio.Queue()
+    model = ScriptedModel([ToolRequest("c1", "tool", "{}")], ["done"])
+    async with aclosing(run_loop(model, toolbox, HI, decisions=queue)) as loop:
+        events = []
+        async for event in loop:
+            events.append(event)
+            if isinstance(event, CallAsked):
+                queue.put_nowait(Decided(event.call_id, True))  # an approval, told once more
+                queue.put_nowait(Decided(event.call_id, False, answer=PersonAnswer("decline")))
+    assert only(events, CallFinished)[0].result.text == "decline {}"
+
+
+async def test_the_time_in_which_a_person_is_asked_is_not_the_turns() -> None:
+    now = 0.0
+    toolbox = ScriptedToolbox({"tool": Asking(FORM)})
+    queue: asyncio.Queue = asyncio.Queue()
+    model = ScriptedModel([ToolRequest("c1", "tool", "{}")], ["done"])
+    limits = Limits(max_seconds=60)
+    async with aclosing(run_loop(model, toolbox, HI, limits=limits, decisions=queue, clock=lambda: now)) as loop:
+        events = []
+        async for event in loop:
+            events.append(event)
+            if isinstance(event, CallStarted):
+                now += 5
+            if isinstance(event, CallAsked):
+                now += 1000
+                queue.put_nowait(Decided(event.call_id, True, answer=PersonAnswer("accept")))
+    assert events[-1].outcome is Outcome.COMPLETED
+    assert events[-1].spent.seconds == 5
+
+
+def test_a_stopwatch_goes_on_when_the_last_pause_ends() -> None:
+    now = 10.0
+    watch = Stopwatch(3, lambda: now)
+    now += 1
+    watch.pause()
+    watch.pause()
+    now += 100
+    watch.resume()
+    now += 100
+    assert watch.seconds() == 4
+    watch.resume()
+    watch.resume()
+    now += 2
+    assert watch.seconds() == 6

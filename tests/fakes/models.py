@@ -173,6 +173,13 @@ class Asking:
     needed: PersonNeeded
 
 
+@dataclass(frozen=True)
+class TakenBack:
+    """A tool that asks a person while it runs, and does not wait for the answer."""
+
+    needed: PersonNeeded
+
+
 Behaviour = (
     str
     | ToolResult
@@ -180,6 +187,7 @@ Behaviour = (
     | asyncio.Event
     | PersonNeeded
     | Asking
+    | TakenBack
     | Callable[[dict[str, Any], ProgressCallback], Awaitable[ToolResult | str]]
 )
 
@@ -248,6 +256,14 @@ class ScriptedToolbox:
                 if resumed is None:
                     return behaviour
                 return ToolResult(ToolStatus.OK, f"{resumed.answer.action} {json.dumps(resumed.answer.content)}")
+            case TakenBack():
+                assert ask is not None
+                asking = asyncio.ensure_future(ask(behaviour.needed))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                asking.cancel()
+                await asyncio.wait({asking})
+                return ToolResult(ToolStatus.OK, "went on alone")
             case Asking():
                 assert ask is not None
                 answer = await ask(behaviour.needed)
