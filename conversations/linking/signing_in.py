@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
@@ -170,7 +169,7 @@ def _title(error: LinkError) -> str:
 @require_safe
 def client_document(request: HttpRequest) -> HttpResponse:
     """`/mcp/oauth/client.json`: our client ID metadata document. Such a document is named by https, or not at all."""
-    if not settings.HTTPS:
+    if not client_metadata.client_id().startswith("https://"):
         message = "This document needs a BASE_URL that is https; until then servers are registered with one by one."
         return JsonResponse(error_body("not_found", message), status=404)
     response = JsonResponse(client_metadata.document())

@@ -58,6 +58,7 @@ class Site:
     browser: Browser
     complaints: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)  # hosts that pages may lead to
 
     async def context(self, user: User | None, **options: Any) -> BrowserContext:
         context = await self.browser.new_context(
@@ -89,7 +90,8 @@ class Site:
 
     def _asked(self, request: Any) -> None:
         parts = urlsplit(request.url)
-        if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != urlsplit(self.url).netloc:
+        ours = {urlsplit(self.url).netloc, *self.known}
+        if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc not in ours:
             self.foreign.append(request.url)
 
 

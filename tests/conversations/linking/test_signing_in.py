@@ -328,7 +328,7 @@ async def test_the_client_document_is_there_for_https_alone(settings: Any) -> No
     plain = await AsyncClient().get("/mcp/oauth/client.json")
     assert plain.status_code == 404
     assert "https" in plain.json()["error"]["message"]
-    settings.HTTPS, settings.BASE_URL = True, "https://chat.example.org"
+    settings.BASE_URL = "https://chat.example.org"
     response = await AsyncClient().get("/mcp/oauth/client.json")
     assert response["Cache-Control"] == "public, max-age=3600"
     document = response.json()
