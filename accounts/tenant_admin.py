@@ -40,6 +40,8 @@ class Reach:
     managed: Organizations = frozenset()
     visible: Organizations = frozenset()
     owned: Organizations = frozenset()
+    audited: Organizations = frozenset()  # whose audit they read
+    accounted: Organizations = frozenset()  # whose usage they read
 
     def manages(self, organization: UUID | None = None) -> bool:
         """Whether the person manages `organization`; with None: any at all."""
@@ -47,6 +49,9 @@ class Reach:
 
     def sees(self, organization: UUID | None = None) -> bool:
         return self.superuser or (bool(self.visible) if organization is None else organization in self.visible)
+
+    def audits(self, organization: UUID | None = None) -> bool:
+        return self.superuser or (bool(self.audited) if organization is None else organization in self.audited)
 
     def owns(self, organization: UUID) -> bool:
         return self.superuser or organization in self.owned
@@ -79,6 +84,8 @@ def _read_reach(user: Any) -> Reach:
         managed=where(Action.MANAGE),
         visible=where(Action.MANAGE, Action.READ_AUDIT),
         owned=where(Action.NAME_OWNERS),
+        audited=where(Action.READ_AUDIT),
+        accounted=where(Action.READ_USAGE),
     )
 
 

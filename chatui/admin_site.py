@@ -96,6 +96,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     def item(title: Any, icon: str, name: str) -> dict[str, Any]:
         return {"title": title, "icon": icon, "link": reverse(f"admin:{name}")}
 
+    looking = [item(_("Audit"), "history", "accounts_auditrecord_changelist")] if reach_of(request).audits() else []
     return [
         {
             "title": _("Setting up"),
@@ -123,6 +124,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             "items": [
                 item(_("Live connections"), "cable", "connections"),
                 item(_("Conversations"), "forum", "conversations_conversation_changelist"),
+                *looking,
             ],
         },
     ]

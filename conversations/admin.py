@@ -10,7 +10,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline
+from conversations import audit_admin
 from conversations.models import Conversation, Turn
+
+
+__all__ = ["audit_admin"]  # registers itself
 
 
 class TurnInline(TenantTabularInline):

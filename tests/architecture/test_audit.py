@@ -22,6 +22,7 @@ ADMIN_ACTIONS: dict[str, Expectation] = {
     "accounts.ApiKey revoke": A.KEY_REVOKED,
 }
 ADMIN_PAGES: dict[str, Expectation] = {
+    "accounts_auditrecord_contents": A.AUDIT_BODY_READ,
     "accounts_auditrecord_export": A.AUDIT_EXPORTED,
     "agents_modelendpoint_test": A.CONNECTION_TESTED,
     "connections": NOTHING_CHANGES,

@@ -13,7 +13,8 @@ from django.contrib.admin import site
 from django.db import models
 from django.utils import timezone
 
-from accounts.models import ApiKey, Group, Membership, Organization, Role, User
+from accounts import audit
+from accounts.models import ApiKey, AuditAction, AuditRecord, Group, Membership, Organization, Role, User
 from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
 from conversations.models import Conversation, Message, Turn
 from mcpservers.models import CatalogueEntry, MCPServer, ServerGrant, UserVariables
@@ -97,7 +98,15 @@ def make_tenant(slug: str) -> Tenant:
     )
     key, _ = ApiKey.issue(organization=organization, user=people[Role.OWNER], name=f"{slug}-key")
     membership = Membership.objects.get(user=member)
-    rows = (organization, group, endpoint, server, agent, conversation, key, membership, member)
+    audit.record(
+        AuditAction.SIGN_IN,
+        organization_id=organization.pk,
+        actor_id=member.pk,
+        server=server.slug,
+        body={"arguments": f"{CANARY}-body"},
+    )
+    entry = AuditRecord.objects.as_system().get(organization_id=organization.pk)
+    rows = (organization, group, endpoint, server, agent, conversation, key, membership, member, entry)
     tenant.rows = {type(row): row for row in rows}
     return tenant
 
