@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -20,12 +20,11 @@ from django.db.models import Q
 
 from accounts.actors import Actor, find_actor
 from accounts.policy import Action, allows, granted
-from chatui.errors import ChatUIError
+from chatui.errors import ChatUIError, PermissionDeniedError
 from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from chatui.text import clean_json
-from mcpservers import approvals, connections, missing, pins, results
-from mcpservers.connection import Connection
+from mcpservers import approvals, pins, results
 from mcpservers.elicitation import Answer
 from mcpservers.errors import (
     BusyError,
@@ -40,14 +39,14 @@ from mcpservers.errors import (
 from mcpservers.health import troubles
 from mcpservers.interruptions import Interruption, NotPossibleError, binding, resumed
 from mcpservers.live_questions import Person
-from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
+from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from mcpservers.outcomes import ArtifactData, Asked, Status, ToolOutcome
 from mcpservers.pins import CallPins, owner_of
 from mcpservers.requests import RequestContext
+from mcpservers.sending import Progress, ToolCall, known_result
 from mcpservers.transports import ConnectionTarget, target_of
 
 logger = logging.getLogger(__name__)
-Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 URL_ELICITATION_REQUIRED = -32042  # MCP 2025-11-25
 AGAIN_SECONDS = 0.25
 _EFFECT = "It may have taken effect: find out before you try again."
@@ -62,22 +61,7 @@ class Authorization:
     server: MCPServer | None = None
     actor: Actor | None = None  # as the membership says now
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-    pins: CallPins = CallPins("")  # what is accepted of the tool
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call. `input_schema`, `output_schema` and `annotations` are the tool's, as its server listed them."""
-
-    tool: str
-    arguments: Mapping[str, Any]
-    input_schema: Mapping[str, Any] | None = None
-    output_schema: Mapping[str, Any] | None = None
-    annotations: Mapping[str, Any] = field(default_factory=dict)
-    images: bool = False
-    pin: str = ""  # the version that was offered
-    person: Person | None = None
-    also: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what goes with it: answers, the server's state
+    pins: CallPins = field(default_factory=CallPins)  # what is accepted of the tool
 
 
 def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = ()) -> Authorization:
@@ -237,7 +221,7 @@ async def _concluded(
         if standing.state is not None and not standing.answers:
             await asyncio.sleep(AGAIN_SECONDS)  # it only wants to be asked again
         try:
-            raw = await _known_result(target, replace(call, also=standing.params()), repeatable, progress)
+            raw = await known_result(target, replace(call, also=standing.params()), repeatable, progress)
         except RequestFailedError as error:
             if error.rpc_code != URL_ELICITATION_REQUIRED:
                 raise
@@ -251,87 +235,6 @@ async def _concluded(
         if person is None and (standing.waiting or standing.notes):
             raise NotPossibleError("asks a person for more before it goes on, and nobody is present to answer.")
     return standing
-
-
-async def _known_result(
-    target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress
-) -> dict[str, Any]:
-    """The raw result of a tool that the server knows, else `ToolMissingError`."""
-    missing.check(target, call.tool)
-    try:
-        raw = await _result(target, call, repeatable, progress)
-    except RequestFailedError as error:
-        if not missing.is_unknown(str(error), call.tool):
-            raise
-        await missing.look_for(target, call.tool)
-        return await _result(target, call, repeatable, progress)  # the server refused it: it did not run
-    if missing.says_unknown(raw, call.tool):
-        await missing.look_for(target, call.tool)
-    return raw
-
-
-async def _result(target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress) -> dict[str, Any]:
-    """The raw result, from a second connection if the first was lost and a second try cannot do harm."""
-    try:
-        return await _on_connection(target, call, progress)
-    except ConnectionLostError as lost:
-        if lost.sent and not repeatable:
-            raise
-    return await _on_connection(target, call, progress)
-
-
-async def _on_connection(target: ConnectionTarget, call: ToolCall, progress: Progress) -> dict[str, Any]:
-    from mcp.types import HEADER_MISMATCH
-
-    async with (
-        connections.manager().borrow(target) as connection,
-        connection.questions.turn(has_asked=target.asks_people),
-    ):
-        try:
-            return await _request(connection, call, call.input_schema, progress)
-        except RequestFailedError as error:
-            if error.rpc_code != HEADER_MISMATCH:
-                raise
-        # The server wants arguments repeated in headers as its present schema says; it did not run the tool.
-        schema = await _listed_schema(connection, call.tool)
-        return await _request(connection, call, schema, progress)
-
-
-async def _request(
-    connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None, progress: Progress
-) -> dict[str, Any]:
-    return await connection.request(
-        "tools/call",
-        {"name": call.tool, "arguments": dict(call.arguments), **call.also},
-        timeout=connection.target.timeout,
-        limit=max(settings.MCP["CALL_MAX_SECONDS"], connection.target.timeout),
-        on_progress=progress,
-        headers=_parameter_headers(connection, call, schema),
-        person=call.person,
-    )
-
-
-def _parameter_headers(connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """`Mcp-Param-*` for arguments that the schema marks with `x-mcp-header` (MCP 2026-07-28, streamable HTTP)."""
-    from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
-
-    stateless_http = connection.era["mode"] == "modern" and connection.transport is not Transport.STDIO
-    if not stateless_http or not schema or find_invalid_x_mcp_header(dict(schema)) is not None:
-        return {}
-    return mcp_param_headers(x_mcp_header_map(dict(schema)), call.arguments)
-
-
-async def _listed_schema(connection: Connection, tool: str) -> Mapping[str, Any] | None:
-    cursor: str | None = None
-    for _ in range(settings.MCP["LIST_MAX_PAGES"]):
-        page = await connection.request_raw("tools/list", {"cursor": cursor} if cursor else {})
-        for item in page.get("tools") or ():
-            if isinstance(item, dict) and item.get("name") == tool and isinstance(item.get("inputSchema"), dict):
-                return dict(item["inputSchema"])
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str) or not cursor:
-            break
-    return None
 
 
 # --- Outcomes -----------------------------------------------------------------------------------------------------
@@ -397,6 +300,8 @@ def _explained(error: ChatUIError, server: MCPServer) -> ToolOutcome:
         case NobodyPresentError():
             nobody = "asks a person for more before it goes on, and nobody is present to answer, so the call was ended"
             return _failed("error", f"“{title}” {nobody}. {_EFFECT}")
+        case PermissionDeniedError():
+            return _failed("denied", error.public_message)
         case RequestFailedError():
             return _failed("error", f"“{title}” answered with an error: {error}")
         case _:

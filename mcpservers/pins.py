@@ -272,7 +272,7 @@ _of_call = PreparedQuery(
 class CallPins:
     """What the rows say of one tool just now, in every view that its caller could have."""
 
-    tool: str
+    tool: str = ""
     rows: tuple[tuple[str, Sighting], ...] = ()  # with the view's owner key
 
     def refusal(self, owner: Owner, hash: str) -> str:

@@ -1,0 +1,137 @@
+"""One `tools/call` on a borrowed connection: once more where that does no harm, never of another tool than offered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from chatui.errors import PermissionDeniedError
+from chatui.rows import in_rows
+from chatui.text import clean_json
+from mcpservers import connections, fetching, missing, pins
+from mcpservers.connection import Connection
+from mcpservers.errors import ConnectionLostError, RequestFailedError
+from mcpservers.live_questions import Person
+from mcpservers.models import Transport
+from mcpservers.pins import owner_of, pin_hash
+from mcpservers.transports import ConnectionTarget
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call. `input_schema`, `output_schema` and `annotations` are the tool's, as its server listed them."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    input_schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    images: bool = False
+    pin: str = ""  # the version that was offered
+    person: Person | None = None
+    also: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what goes with it: answers, the server's state
+
+
+async def known_result(
+    target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress
+) -> dict[str, Any]:
+    """The raw result of a tool that the server knows, else `ToolMissingError`.
+
+    Raises `PermissionDeniedError` where the server turns out to have another version of the tool by now, which nobody
+    accepted; else what `Connection.request` raises.
+    """
+    missing.check(target, call.tool)
+    try:
+        raw = await _result(target, call, repeatable, progress)
+    except RequestFailedError as error:
+        if not missing.is_unknown(str(error), call.tool):
+            raise
+        await missing.look_for(target, call.tool)
+        await _require_accepted(target, call, call.pin)
+        return await _result(target, call, repeatable, progress)  # the server refused it: it did not run
+    if missing.says_unknown(raw, call.tool):
+        await missing.look_for(target, call.tool)
+    return raw
+
+
+async def _result(target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress) -> dict[str, Any]:
+    """The raw result, from a second connection if the first was lost and a second try cannot do harm."""
+    try:
+        return await _on_connection(target, call, progress)
+    except ConnectionLostError as lost:
+        if lost.sent and not repeatable:
+            raise
+    return await _on_connection(target, call, progress)
+
+
+async def _on_connection(target: ConnectionTarget, call: ToolCall, progress: Progress) -> dict[str, Any]:
+    from mcp.types import HEADER_MISMATCH
+
+    async with (
+        connections.manager().borrow(target) as connection,
+        connection.questions.turn(has_asked=target.asks_people),
+    ):
+        try:
+            return await _request(connection, call, call.input_schema, progress)
+        except RequestFailedError as error:
+            if error.rpc_code != HEADER_MISMATCH:
+                raise
+        # The server wants arguments repeated in headers as its present schema says; it did not run the tool.
+        listed = await _listed(connection, call.tool)
+        if listed is not None and call.pin:
+            await _require_accepted(target, call, pin_hash(listed))
+        return await _request(connection, call, listed["inputSchema"] if listed is not None else None, progress)
+
+
+async def _request(
+    connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None, progress: Progress
+) -> dict[str, Any]:
+    return await connection.request(
+        "tools/call",
+        {"name": call.tool, "arguments": dict(call.arguments), **call.also},
+        timeout=connection.target.timeout,
+        limit=max(settings.MCP["CALL_MAX_SECONDS"], connection.target.timeout),
+        on_progress=progress,
+        headers=_parameter_headers(connection, call, schema),
+        person=call.person,
+    )
+
+
+def _parameter_headers(connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None) -> dict[str, str]:
+    """`Mcp-Param-*` for arguments that the schema marks with `x-mcp-header` (MCP 2026-07-28, streamable HTTP)."""
+    from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
+
+    stateless_http = connection.era["mode"] == "modern" and connection.transport is not Transport.STDIO
+    if not stateless_http or not schema or find_invalid_x_mcp_header(dict(schema)) is not None:
+        return {}
+    return mcp_param_headers(x_mcp_header_map(dict(schema)), call.arguments)
+
+
+async def _listed(connection: Connection, tool: str) -> dict[str, Any] | None:
+    """The tool as the server lists it now; None if it does not, or without a schema."""
+    cursor: str | None = None
+    for _ in range(settings.MCP["LIST_MAX_PAGES"]):
+        page = await connection.request_raw("tools/list", {"cursor": cursor} if cursor else {})
+        for item in page.get("tools") or ():
+            if isinstance(item, dict) and item.get("name") == tool and isinstance(item.get("inputSchema"), dict):
+                return dict(clean_json(item))
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor:
+            break
+    return None
+
+
+async def _require_accepted(target: ConnectionTarget, call: ToolCall, pin: str) -> None:
+    """Raise `PermissionDeniedError` unless version `pin` may be called, with what the server lists now known."""
+    known = await in_rows(pins.of_call, target.server_id, call.tool, target.user_id or UUID(int=0))
+    reason = known.refusal(owner_of(target), pin)
+    if reason:
+        fetching.fetches().changed(target)  # so that the admin sees it too
+        message = f"The call of “{call.tool}” is denied. {reason}"
+        raise PermissionDeniedError(message, public_message=message)
