@@ -52,8 +52,12 @@ def frame_of(
         title=card.get("title", ""),
         mode=card.get("mode", "form"),
         message=card.get("message", ""),
-        schema=wire.bounded(card.get("schema"), call_id),
+        schema=card.get("schema"),
+        order=card.get("order", []),
         url=card.get("url"),
+        host=card.get("host", ""),
+        step=card.get("step", 1),
+        steps=card.get("steps", 1),
         expires_at=question.expires_at,
     )
 

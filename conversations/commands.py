@@ -24,7 +24,12 @@ class Greeting:
 def greet(actor: Actor) -> Greeting:
     """The `hello` frame: who this is, where, and what has not ended yet."""
     open_turns = [
-        {"turn_id": turn.pk, "conversation_id": turn.conversation_id, "status": turn.status, "seq": turn.last_seq}
+        {
+            "turn_id": turn.pk,
+            "conversation_id": turn.conversation_id,
+            "status": Turn.Status.WAITING if turn.asks else turn.status,
+            "seq": turn.last_seq,
+        }
         for turn in turns.open_turns(actor)
     ]
     user = {"id": actor.user_id, "username": actor.username, "name": actor.name}

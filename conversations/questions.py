@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts import audit, policy
-from accounts.actors import Actor
+from accounts.actors import Actor, find_actor
 from accounts.models import AuditAction
 from agents.answers import Decided
 from agents.parts import PersonAnswer, Seal
@@ -21,6 +22,7 @@ from conversations import auditing, settling, standing, transitions
 from conversations.decisions import Decision, NotSupportedError, answer_of
 from conversations.models import Question, ToolCall, Turn
 from conversations.settling import Settled
+from mcpservers.elicitation import checked
 
 
 class AlreadyAnsweredError(ChatUIError):
@@ -101,14 +103,60 @@ def audience(question: Question) -> tuple[UUID, ...]:
 
 
 def elicited(actor: Actor, question_id: UUID, action: str, content: Mapping[str, Any] | None = None) -> Answered:
-    """Answer what a server asks: `content` goes with `accept` alone. Raises as `decide`."""
+    """Answer what a server asks: `content` goes with `accept` alone, and is checked against the form.
+
+    Raises as `decide`, and `InvalidAnswerError`, which names the fields; the question then stays open.
+    """
     policy.require(actor, policy.Action.ANSWER)
     with writing():
-        question = Question.objects.visible_to(actor).filter(pk=question_id, kind=Question.Kind.ELICITATION).first()
+        asked = Question.objects.visible_to(actor).filter(pk=question_id, kind=Question.Kind.ELICITATION)
+        question = asked.select_related("call").first()
         if question is None:
             raise NotFoundError(public_message="There is no such question.")
-        given = {"action": action, "content": dict(content or {}) if action == "accept" else {}}
-        return answer(actor, question, given)
+        if question.state != Question.State.OPEN or question.expires_at <= timezone.now():
+            raise AlreadyAnsweredError
+        form = question.details.get("schema")
+        given = {"action": action, "content": checked(form, content or {}) if action == "accept" and form else {}}
+        answered = answer(actor, question, given)
+        _record_elicited(actor, question, action)
+        return answered
+
+
+def _record_elicited(actor: Actor, question: Question, action: str) -> None:
+    call = question.call
+    audit.record(
+        AuditAction.ELICITATION_ANSWERED,
+        organization_id=actor.organization_id,
+        actor_id=actor.user_id,
+        via=audit.via_of(actor),
+        person_id=question.asked_of_id,
+        server_id=call.server_id if call else None,
+        server=question.details.get("server", ""),
+        tool=call.tool if call else "",
+        turn_id=question.turn_id,
+        call_id=question.call_id,
+        details={"action": action, "mode": question.details.get("mode"), "host": question.details.get("host")},
+    )
+
+
+def completed(server_id: UUID, user_id: UUID | None, elicitation: str) -> list[Answered]:
+    """Accept the open questions whose address the server says was dealt with; of all users without a `user_id`."""
+    with writing():
+        asked = Question.objects.as_system().filter(
+            kind=Question.Kind.ELICITATION,
+            state=Question.State.OPEN,
+            expires_at__gt=timezone.now(),
+            call__server=server_id,
+            details__mode="url",
+            details__elicitation=elicitation,
+        )
+        if user_id is not None:
+            asked = asked.filter(asked_of=user_id)
+        actors = {
+            user: find_actor(user, organization) for user, organization in asked.values_list("asked_of", "organization")
+        }
+        found = [(question, actors[question.asked_of_id]) for question in asked]
+        return [answer(actor, question, {"action": "accept"}) for question, actor in found if actor is not None]
 
 
 def signed_in(actor: Actor, server_id: UUID, account: str) -> list[Answered]:
@@ -191,11 +239,23 @@ def expire() -> Expired:
     return Expired(tuple(settled), tuple(resumed))
 
 
-def unseen_answers(turn_id: UUID) -> list[Decided]:
-    """Answers to a running turn whose call has not gone on: for a heartbeat, where another process took them."""
+def give_up(question_id: UUID) -> tuple[Settled, ...]:
+    """Close the question of a running call that waits for it no longer: expired, if its time was over, else void."""
+    with writing():
+        asked = Question.objects.as_system().filter(pk=question_id)
+        soon = timezone.now() + timedelta(seconds=1)  # who waited for it has a clock of its own
+        state = Question.State.EXPIRED if asked.filter(expires_at__lte=soon).exists() else Question.State.VOID
+        return settling.close(asked, state)
+
+
+def unseen_answers(turn_id: UUID) -> list[tuple[UUID, Decided]]:
+    """Answers to a running turn whose call has not gone on: for a heartbeat, where another process took them.
+
+    Each with its question, since the call may ask another one by now.
+    """
     waits = Q(call__status=ToolCall.Status.PENDING) | Q(
         call__status=ToolCall.Status.RUNNING, kind=Question.Kind.ELICITATION
     )
     rows = Question.objects.as_system().filter(waits, turn=turn_id, state=Question.State.ANSWERED)
     newest = {question.call_id: question for question in rows.order_by("created_at")}
-    return [_decided(call_id, row, row.answer) for call_id, row in newest.items() if call_id and row.answer]
+    return [(row.pk, _decided(call_id, row, row.answer)) for call_id, row in newest.items() if call_id and row.answer]

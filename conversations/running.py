@@ -17,9 +17,10 @@ from agents.loop import CallCancelled, Decided, Spent, run_loop
 from agents.own_tools import TurnToolbox
 from agents.parts import PersonNeeded, PreparedCall, TokenUsage
 from agents.providers.openai_chat import OpenAIChatModel
+from agents.stopwatch import Stopwatch
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from conversations import cards, hints, plans, rounds, spending, transitions, wire
+from conversations import cards, hints, plans, questions, rounds, spending, transitions, wire
 from conversations.briefing import briefing, limits
 from conversations.checkpoints import Checkpoints
 from conversations.coalescing import Coalescer
@@ -69,8 +70,8 @@ class TurnTask:
         self._offered: dict[str, list[str]] = {}  # as it is stored with the turn
         self._unstarted: dict[UUID, PreparedCall] = {}
         self._asked: dict[UUID, rounds.StoredQuestion] = {}
-        self._began = self._loop.time()
-        self._spent_before = 0.0
+        self._live: set[UUID] = set()  # running calls that ask
+        self._watch = Stopwatch(0.0, self._loop.time)
         if started is not None:
             feed.open(turn_id, 0)
             feed.publish(turn_id, started)
@@ -150,7 +151,7 @@ class TurnTask:
         self._plan, turn = plan, plan.turn
         self._draft = Draft(turn.message.parts)
         self._usage = dict(turn.usage)
-        self._spent_before, self._began = turn.running_seconds, self._loop.time()
+        self._watch = Stopwatch(turn.running_seconds, self._loop.time)
         self._round = turn.rounds + 1
         self._asked = {
             call.pk: rounds.StoredQuestion(question.pk, question.expires_at.isoformat(), question.kind)
@@ -227,7 +228,7 @@ class TurnTask:
             case events.CallAsked(call_id=call_id, call=call, needed=needed, live=live, again=again):
                 await self._ask(call_id, call, needed, live, again)
             case events.CallAnswered():
-                self._tell_answer(event)
+                await self._tell_answer(event)
             case events.CallProgressed(call_id=call_id, progress=progress, total=total, message=message):
                 self._out.publish(wire.CallProgress(call_id=call_id, progress=progress, total=total, message=message))
             case events.CallFinished(call_id=call_id, result=result):
@@ -274,21 +275,46 @@ class TurnTask:
             asking = in_rows(rounds.ask, self._plan.turn, call_id, call, needed, live=live)
             question = self._asked[call_id] = await asking
         self._out.publish(cards.frame_of(call_id, call, question, needed))
-        if live:  # the call itself waits, and the turn goes on: people are told that it is their turn all the same
-            self._out.publish(wire.TurnWaiting(reason=question.kind, ids=[call_id]))
+        if live:
+            await self._wait_live(call_id, question)
         changed = hints.question_changed(question.id, question.kind, Question.State.OPEN, self.turn_id)
         await hints.tell_people((self._plan.turn.conversation.owner_id, *question.approvers), changed)
 
-    def _tell_answer(self, event: events.CallAnswered) -> None:
+    async def _tell_answer(self, event: events.CallAnswered) -> None:
         question = self._asked.pop(event.call_id, None)
         self._out.publish(cards.answer_frame(event, question))
-        if event.live:
+        if event.given_up and question is not None:
+            await hints.tell_settled(await in_rows(questions.give_up, question.id))
+        await self._go_on(event.call_id)
+
+    async def _wait_live(self, call_id: UUID, question: rounds.StoredQuestion) -> None:
+        """The call itself waits, and the turn goes on: people are told that it is their turn all the same."""
+        if not self._live:
+            self._watch.pause()
+        self._live.add(call_id)
+        self._out.publish(wire.TurnWaiting(reason=question.kind, ids=[call_id]))
+        await self._tell_status(Message.Status.WAITING)
+
+    async def _go_on(self, call_id: UUID) -> None:
+        """The running call asks no more."""
+        if call_id not in self._live:
+            return
+        self._live.discard(call_id)
+        if not self._live:
+            self._watch.resume()
             self._out.publish(wire.TurnResumed())
+            await self._tell_status(Message.Status.RUNNING)
+
+    def awaits(self, call_id: UUID, question_id: UUID) -> bool:
+        """Whether that question of the call is the one that is open here: an answer to another comes too late."""
+        question = self._asked.get(call_id)
+        return question is not None and question.id == question_id
 
     async def _finish_call(self, call_id: UUID, result: Any) -> None:
         assert self._plan is not None
         asked = self._asked.pop(call_id, None) is not None
         stored = await in_rows(rounds.finish_call, self._plan.turn, call_id, result, asked=asked)
+        await self._go_on(call_id)
         refused = self._unstarted.pop(call_id, None)
         if refused is not None:  # it ended before it began: its reader has not heard of it yet
             self._out.publish(_call_started(call_id, refused))
@@ -332,14 +358,15 @@ class TurnTask:
         reason = kinds[0] if kinds else Question.Kind.APPROVAL
         self._feed.publish(self.turn_id, wire.TurnWaiting(reason=reason, ids=list(calls)))
         self._feed.rest(self.turn_id)
+        await self._tell_status(Message.Status.WAITING)
+
+    async def _tell_status(self, status: Message.Status) -> None:
+        assert self._plan is not None
         conversation = self._plan.turn.conversation
-        await hints.tell_user(
-            conversation.owner_id, hints.turn_changed(self.turn_id, conversation.pk, Message.Status.WAITING)
-        )
+        await hints.tell_user(conversation.owner_id, hints.turn_changed(self.turn_id, conversation.pk, status))
 
     def _progress(self, seq: int) -> Progress:
-        running = self._spent_before + self._loop.time() - self._began
-        return Progress(self._draft.parts(), seq, dict(self._usage), running, self._model_name)
+        return Progress(self._draft.parts(), seq, dict(self._usage), self._watch.seconds(), self._model_name)
 
     def _shown(self) -> Progress:
         self._out.flush()

@@ -22,6 +22,8 @@ from conversations.models import Message
 from conversations.plans import TurnPlan
 from conversations.questions import Answered
 from conversations.running import TurnTask
+from mcpservers import connections
+from mcpservers.transports import ConnectionTarget
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +108,19 @@ class Supervisor:
         if running.again and not self.draining:
             self.start(turn_id)
 
+    async def _completed(self, target: ConnectionTarget, elicitation: str) -> None:
+        """A server says that what it had a person open was dealt with: what waits for that goes on."""
+        from conversations.answering import carry  # late: it needs this module
+
+        for answer in await in_rows(questions.completed, target.server_id, target.user_id, elicitation):
+            await carry(answer)
+
     # --- Heartbeat and reaper ---
 
     def _keep(self) -> None:
+        hear = connections.manager().on_completed
+        if self._completed not in hear:
+            hear.append(self._completed)
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.get_running_loop().create_task(self._keeping(), name="supervisor-keeper")
 
@@ -154,8 +166,9 @@ class Supervisor:
     async def _carry_answers(self, turn_id: UUID) -> None:
         running = self._running.get(turn_id)
         if running is not None and running.turn.asking:
-            for decided in await in_rows(questions.unseen_answers, turn_id):
-                self._tell(turn_id, decided)
+            for question_id, decided in await in_rows(questions.unseen_answers, turn_id):
+                if running.turn.awaits(decided.call_id, question_id):
+                    self._tell(turn_id, decided)
 
     async def reap(self, *, everything: bool = False) -> None:
         """End the turns of dead processes as interrupted, and tell their owners."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from accounts import audit, policy
@@ -20,7 +20,7 @@ from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from conversations import spending, titles, transitions
 from conversations.chosen_accounts import NotOfferedError, chosen_accounts
-from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Turn
+from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Question, ToolCall, Turn
 
 Part = dict[str, Any]
 
@@ -400,7 +400,14 @@ def request_stop(actor: Actor, turn_id: UUID) -> Stop:
     return Stop(turn.pk, turn.conversation_id, ended)
 
 
-def open_turns(actor: Actor) -> list[Turn]:
-    """The actor's turns that have not ended, for `hello`."""
+def open_turns(actor: Actor) -> list[Any]:
+    """The actor's turns that have not ended, for `hello`; `asks` tells whether a running call of it asks its person."""
     conversations = Conversation.objects.visible_to(actor)
-    return list(Turn.objects.filter(conversation__in=conversations, status__in=Turn.OPEN).order_by("created_at"))
+    asked = Question.objects.as_system().filter(
+        turn=OuterRef("pk"),
+        state=Question.State.OPEN,
+        kind=Question.Kind.ELICITATION,
+        call__status=ToolCall.Status.RUNNING,
+    )
+    found = Turn.objects.filter(conversation__in=conversations, status__in=Turn.OPEN).order_by("created_at")
+    return list(found.annotate(asks=Exists(asked)))

@@ -289,7 +289,11 @@ class ElicitationRequested(TurnFrame):
     mode: str
     message: str
     schema: Any
+    order: Any  # names of the fields, as the server has them
     url: str | None
+    host: str
+    step: int
+    steps: int
     expires_at: str
 
 
@@ -385,4 +389,7 @@ def frame(type: str, **fields: Any) -> str:
 
 def error_frame(error: ChatUIError, request_id: object = None) -> str:
     code = getattr(error, "frame_code", error.code)
-    return frame("error", request_id=str(request_id) if request_id else None, code=code, message=error.public_message)
+    more = {"fields": error.fields} if hasattr(error, "fields") else {}
+    return frame(
+        "error", request_id=str(request_id) if request_id else None, code=code, message=error.public_message, **more
+    )
