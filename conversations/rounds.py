@@ -119,18 +119,19 @@ def _question(
 ) -> Question:
     owner_id = turn.conversation.owner_id
     kept: Any
+    by_owner = needed is not None or call.approvers is None or owner_id in call.approvers
     if needed is not None:
-        kept, details, only = dict(needed.kept), dict(needed.card), None
+        kept, details = dict(needed.kept), dict(needed.card)
     else:
         kept = {"schema": call.input_schema} if call.can_edit else None
-        details, only = _card(call), call.approvers
+        details = _card(call) | {"can_decide": by_owner}
     return Question(
         organization_id=turn.conversation.organization_id,
         turn=turn,
         call=row,
         kind=Question.Kind.APPROVAL if needed is None else Question.Kind(needed.kind),
         asked_of_id=owner_id,
-        by_owner=only is None or owner_id in only,
+        by_owner=by_owner,
         definition=call.definition,
         arguments=call.seal.arguments,
         details=clean_json(details),

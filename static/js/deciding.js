@@ -6,13 +6,14 @@ import { newId } from "./ids.js";
 const byRequest = new Map(); // request id → call id
 
 /** Decide once: while it is under way, or after it was taken, nothing more is sent. */
-export function decide(chat, callId, decision, { note = "", args } = {}) {
+export function decide(chat, callId, decision, { note = "", args, scope } = {}) {
   const { decisions } = chat.store.get();
   if (decisions[callId]?.state === "sending") return;
   const requestId = newId();
   const frame = { type: "call.decide", request_id: requestId, call_id: callId, decision };
   if (note.trim()) frame.note = note.trim();
   if (args !== undefined) frame.arguments = args;
+  if (scope) frame.scope = scope;
   if (!chat.socket.send(frame)) {
     mark(chat, callId, { state: "failed", message: "There is no connection. Try again when it is back." });
     return;
@@ -34,6 +35,11 @@ export function cancelCall(chat, callId) {
 
 function mark(chat, callId, decision) {
   chat.store.set((state) => ({ decisions: { ...state.decisions, [callId]: decision } }));
+}
+
+/** The call is asked about: what was decided before was of another question. */
+export function asked(chat, callId) {
+  if (chat.store.get().decisions[callId]) mark(chat, callId, undefined);
 }
 
 /** An error for such a request. Decided elsewhere is no error: see how it stands. */

@@ -1,7 +1,9 @@
 // What each frame of the server does to the state.
 import { announce, announceNow } from "./announce.js";
+import { anyOf } from "./approval-view.js";
+import { countApprovals } from "./approvals.js";
 import { follow, load, openConversation } from "./conversation.js";
-import { settled, settledByRequest } from "./deciding.js";
+import { asked, settled, settledByRequest } from "./deciding.js";
 import { refused, resend, started } from "./sending.js";
 import { heard } from "./sign-in.js";
 import { openTurns } from "./state.js";
@@ -17,6 +19,7 @@ const HANDLERS = {
   "hello"(chat, frame) {
     const { conversation, turn } = chat.store.get();
     chat.store.set({ running: openTurns(frame.turns) });
+    countApprovals(chat);
     resend(chat);
     const open = conversation && frame.turns.find((one) => one.conversation_id === conversation.id);
     if (turn) follow(chat);
@@ -55,6 +58,7 @@ const HANDLERS = {
     }
   },
   "question.changed"(chat, frame) {
+    countApprovals(chat);
     settled(chat, frame.question_id, frame.state);
   },
   "connection.changed"(chat, frame) {
@@ -71,6 +75,7 @@ async function onTurnFrame(chat, frame) {
   }
   const next = reduce(turn, frame);
   if (next === turn) return;
+  if (frame.type === "call.approval") asked(chat, frame.call_id);
   if (next.stale && !turn.stale) {
     chat.store.set({ turn: next });
     follow(chat);
@@ -121,6 +126,8 @@ function tell(chat, frame, turn) {
     if (turn.outcome === "failed") announceNow(`The answer failed. ${turn.error?.message || ""}`);
     else announce(OUTCOMES[turn.outcome] || "The answer ended.");
     chat.composer?.answerEnded();
+  } else if (frame.type === "call.approval" && frame.can_decide === false) {
+    announce(`${toolWords(frame)} waits for the approval of ${anyOf(frame.approvers)}.`);
   } else if (frame.type === "call.approval") {
     announceNow(`${frame.server_title || frame.server} asks for your approval: ${toolWords(frame)}.`);
   } else if (frame.type === "authorization.required" && frame.call_id) {

@@ -1,5 +1,6 @@
 // One message: what was said, by whom, what one can do with it.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { anyOf } from "./approval-view.js";
 import { useChat, useStore } from "./context.js";
 import { failure } from "./errors.js";
 import { html } from "./html.js";
@@ -109,6 +110,7 @@ export function statusWords({ message, turn, stopping, connected }) {
   const last = message.parts[message.parts.length - 1];
   if (turn.status === "waiting") {
     const asked = message.parts.find((part) => part.question?.state === "open");
+    if (asked?.question.details?.can_decide === false) return `Waiting for the approval of ${anyOf(asked.question.details.approvers || [])}`;
     return PROGRESS[asked?.question.kind] || PROGRESS[turn.code] || "Waiting for you";
   }
   if (turn.label) return turn.label;

@@ -1,5 +1,6 @@
 // The sidebar: new chat, search, the chats by date, the person's menu. A drawer on narrow screens.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { ApprovalsLink } from "./approvals.js";
 import { ChatRow } from "./chatrow.js";
 import { useChat, useStore } from "./context.js";
 import { newChat } from "./conversation.js";
@@ -24,7 +25,7 @@ export function Sidebar() {
       <${Search} />
     </div>
     <${Chats} />
-    <div class="sidebar-foot"><${UserMenu} /></div>`;
+    <div class="sidebar-foot"><${ApprovalsLink} /><${UserMenu} /></div>`;
 }
 
 function follow(event, chat) {

@@ -18,6 +18,7 @@ export function initialState(config) {
     turn: null, // the open turn of this conversation
     pending: null, // a request for one: {requestId, type, parentId, messageId, parts, at}
     signIns: {}, // server's slug → what became of a sign-in there: see sign-in.js
+    approvals: 0, // how many wait for this person, wherever they were asked
     decisions: {}, // call id → {state: "sending" | "failed", message}
     editing: null, // id of the message that is being edited
     stopping: null, // id of the turn, or of the request, that is being stopped

@@ -5,13 +5,14 @@ import { newChat } from "./conversation.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { toggleSidebar } from "./layout.js";
+import { waitingCalls } from "./state.js";
 import { keys } from "./words.js";
 
 export function TopBar() {
   const chat = useChat();
   const title = useStore((state) => (state.view === "new" ? "New chat" : state.conversation?.title || ""));
   const waiting = useStore((state) =>
-    Object.entries(state.running).filter(([id, status]) => status === "waiting" && id !== state.conversation?.id).length);
+    Math.max(0, state.approvals - waitingCalls(state).length) + Object.entries(state.running).filter(([id, status]) => status === "waiting" && id !== state.conversation?.id).length);
   return html`<button type="button" class="button quiet icon menu-button" aria-label="Show the sidebar" title=${`Show the sidebar (${keys("Mod+Shift+S")})`}
       onClick=${toggleSidebar}><${Icon} name="menu" />${waiting > 0 && html`<span class="dot warn"></span>`}</button>
     <h1 class="topbar-title" dir="auto">${title || html`<span class="visually-hidden">Chat</span>`}</h1>

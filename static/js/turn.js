@@ -54,10 +54,9 @@ const FOLDS = {
     call(turn, frame, { ...described(frame), status: "running", started_at: frame.at }, answered);
   },
   "call.approval"(turn, frame) {
-    const { reason, claims, account, can_edit, expires_at } = frame;
-    const question = {
-      id: frame.question_id, kind: "approval", state: "open", details: { reason, claims, account, can_edit }, expires_at,
-    };
+    const { question_id: id, reason, claims, account, can_edit, can_remember, can_decide, approvers, expires_at } = frame;
+    const details = { reason, claims, account, can_edit, can_remember, can_decide, approvers };
+    const question = { id, kind: "approval", state: "open", details, expires_at };
     call(turn, frame, { ...described(frame), status: "waiting", reason, question });
   },
   "authorization.required"(turn, frame) {

@@ -1,0 +1,99 @@
+"""Approvals as people meet them: always allowed, changed arguments, the page, somebody else's word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from accounts.models import User
+from agents.models import Agent, AgentServer
+from chatui.rows import in_rows
+from mcpservers.models import MCPServer
+from tests.e2e.site import Site
+from tests.e2e.test_composer import send
+from tests.fakes.endpoint import Endpoint, calls, text
+
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]
+NOTE = ("demo__add_note", {"title": "Hello", "text": "A new note"})
+
+
+async def opened(site: Site, owner: User, agent: Agent, server: MCPServer, **rule: Any) -> Page:
+    def prepare() -> None:
+        server.rules = [{"tool": "add_note", "do": "ask", **rule}, {"tool": "*", "do": "allow"}]
+        server.save()
+        AgentServer.objects.create(agent=agent, server=server)
+
+    await in_rows(prepare)
+    return await site.open(owner)
+
+
+async def test_always_allow_is_asked_once_and_taken_back_on_the_page(
+    site: Site, owner: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
+) -> None:
+    page = await opened(site, owner, agent, demo_server)
+    link = page.get_by_role("link", name="Approvals")
+    endpoint.script(calls(NOTE), text("Noted."))
+    await send(page, "note this")
+    await expect(page.get_by_role("link", name="Approvals: 1 question for you")).to_be_visible()
+    await page.get_by_role("button", name="Always allow").press("Enter")
+    await expect(page.get_by_role("menuitem", name="In this chat")).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".answer")).to_contain_text("Noted.")
+    await expect(page.get_by_role("link", name="Approvals", exact=True)).to_be_visible()
+    endpoint.script(calls(NOTE), text("Noted again."))
+    await send(page, "and this")
+    await expect(page.locator(".answer").last).to_contain_text("Noted again.")
+    await expect(page.locator(".approval")).to_have_count(0)
+    await link.click()
+    await expect(page.get_by_role("heading", name="Approvals")).to_be_visible()
+    await expect(page.locator("#approvals")).to_contain_text("Nothing waits for you.")
+    row = page.locator(".standing li")
+    await expect(row).to_contain_text("Add a note on Demo tools")
+    await expect(row).to_contain_text("In all of my chats")
+    await page.get_by_role("button", name="Revoke: Add a note on Demo tools").click()
+    await expect(page.locator("#approvals")).to_contain_text("You have not allowed any tool for good.")
+
+
+async def test_arguments_are_changed_on_the_page_from_another_device(
+    site: Site, owner: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
+) -> None:
+    page = await opened(site, owner, agent, demo_server, edit=True)
+    elsewhere = await site.open(owner, "/o/acme/approvals/", ready=False, viewport={"width": 375, "height": 700})
+    await expect(elsewhere.locator("#approvals")).to_contain_text("Nothing waits for you.")
+    endpoint.script(calls(NOTE), text("Noted."))
+    await send(page, "note this")
+    card = elsewhere.locator(".approval")
+    await expect(card).to_contain_text("A new note")
+    await card.get_by_role("button", name="Edit arguments").click()
+    field = card.get_by_label("Arguments as JSON")
+    await field.fill('{"title": 7}')
+    await card.get_by_role("button", name="Allow once").click()
+    await expect(card.get_by_role("alert")).to_contain_text("do not fit the tool")
+    await field.fill('{"title": "Hello", "text": "Another note"}')
+    await card.get_by_role("button", name="Allow once").click()
+    await expect(elsewhere.locator("#approvals")).to_contain_text("Nothing waits for you.")
+    await expect(page.locator(".answer")).to_contain_text("Noted.")
+    assert "Another note" in str(endpoint.last.messages[-1]["content"])
+
+
+async def test_an_approver_decides_on_the_page_and_sees_nothing_of_the_chat(
+    site: Site, owner: User, bob: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
+) -> None:
+    page = await opened(site, owner, agent, demo_server, approvers=["bob"])
+    theirs = await site.open(bob, "/o/acme/approvals/", ready=False)
+    endpoint.script(calls(NOTE), text("Noted."))
+    await send(page, "our secret plan")
+    await expect(page.locator(".approval")).to_contain_text("Waiting for bob to decide")
+    await expect(page.locator(".approval button")).to_have_count(0)
+    card = theirs.locator(".approval")
+    await expect(card).to_contain_text("alice")
+    await expect(card.get_by_role("button", name="Always allow")).to_have_count(0)
+    assert "secret plan" not in await theirs.content()
+    await card.get_by_role("button", name="Allow once").click()
+    await expect(page.locator(".answer")).to_contain_text("Noted.")
+    await page.locator(".call-open").click()
+    await expect(page.locator(".decided")).to_have_text("Allowed by bob")
