@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 GRANTS = ("authorization_code", "client_credentials")
-OBO_GRANTS = ("token-exchange", "jwt-bearer")
+OBO_GRANTS = ("token-exchange", "jwt-bearer", "id-jag")
 _TEXTS = ("client_id", "client_secret", "private_key", "key_id", "key_algorithm", "prompt")
 _ADDRESSES = ("issuer", "authorization_endpoint", "token_endpoint", "revocation_endpoint")
 _SWITCHES = ("allow_missing_pkce", "legacy_endpoints")
@@ -31,7 +31,7 @@ def oauth_findings(oauth: Any) -> Iterator[str]:
     yield from _grant(oauth)
     yield from _key(oauth)
     if oauth.get("obo") is not None:
-        yield from _on_behalf(oauth["obo"])
+        yield from _on_behalf(oauth["obo"], oauth)
 
 
 def _kinds(oauth: Mapping[str, Any]) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _grant(oauth: Mapping[str, Any]) -> Iterator[str]:
     machine = grant == "client_credentials"
     if machine and not (oauth.get("client_id") and (oauth.get("client_secret") or oauth.get("private_key"))):
         yield "client_credentials needs a client_id and a client_secret or a private_key."
-    if machine and oauth.get("obo"):
+    if machine and oauth.get("obo") is not None:
         yield "A server has a machine account (client_credentials) or is called on behalf of users (obo), not both."
 
 
@@ -81,7 +81,7 @@ def _key(oauth: Mapping[str, Any]) -> Iterator[str]:
         yield "private_key is not a private key in PEM without a passphrase."
 
 
-def _on_behalf(obo: Any) -> Iterator[str]:
+def _on_behalf(obo: Any, oauth: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(obo, Mapping):
         yield "obo is described by grant, scopes, audience, resource and token_endpoint."
         return
@@ -94,6 +94,8 @@ def _on_behalf(obo: Any) -> Iterator[str]:
         yield "obo.token_endpoint is an address that starts with https://."
     if any(not isinstance(obo.get(key) or "", str) for key in ("audience", "resource")):
         yield "obo.audience and obo.resource are texts."
+    if obo.get("grant") == "id-jag" and not oauth.get("client_id"):
+        yield "obo.grant id-jag needs the client_id that the server's authorization server knows."
 
 
 def _is_scopes(value: Any) -> bool:

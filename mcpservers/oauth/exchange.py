@@ -19,10 +19,10 @@ from chatui.fields import DecryptionError, decrypt, encrypt
 from chatui.rows import in_rows
 from mcpservers.errors import LinkError, NotReadyError, ServerUnavailableError
 from mcpservers.models import MCPServer
-from mcpservers.oauth import client_auth, metadata, signins
+from mcpservers.oauth import client_auth, enterprise, metadata, signins
 from mcpservers.oauth.challenges import scopes_in
 from mcpservers.oauth.client_auth import Credentials
-from mcpservers.oauth.grants import Granted, GrantRefusedError, request_token
+from mcpservers.oauth.grants import EXCHANGE, JWT_BEARER, Granted, GrantRefusedError, request_token
 from mcpservers.oauth.signins import SignIn
 from mcpservers.oauth.web import Web
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 OPERATOR = "operator"  # `MCPServer.obo_author` of a definition that the operator's file made
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
-EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 LONGEST_SECONDS = 3600.0  # what is kept, also where the server does not say how long it lives
 SHORTEST_SECONDS = 10.0  # what a token must still live to be sent
 RIGHT_AFTER_SECONDS = 60.0
@@ -92,13 +90,26 @@ class ExchangedTokens:
                 )
         return await self._exchanged(place, sign_in)
 
+    @property
+    def _obo(self) -> dict[str, Any]:
+        obo: dict[str, Any] = (self.server.oauth or {})["obo"]
+        return obo
+
+    @property
+    def _grant(self) -> str:
+        return str(self._obo.get("grant") or "")
+
+    @property
+    def _scope(self) -> str:
+        return " ".join(scopes_in(self._obo.get("scopes")))
+
     async def _allowed(self) -> tuple[tuple[Any, ...], SignIn]:
         if not await in_rows(answers_for, self.server.pk):
             raise NotReadyError(
                 f"“{self.server.title}” is called on behalf of people, for which nobody answers who may. "
                 "An administrator has to save its OAuth settings again."
             )
-        sign_in = await signins.sign_in_of(self.actor.user_id)
+        sign_in = await signins.sign_in_of(self.actor.user_id, identity=self._grant == enterprise.GRANT)
         definition = self.server.definition_hash()
         return (self.server.pk, self.actor.user_id, definition, sign_in.provider.id, sign_in.version), sign_in
 
@@ -115,6 +126,8 @@ class ExchangedTokens:
     async def _exchange(self, sign_in: SignIn) -> Granted:
         title = self.server.title
         try:
+            if self._grant == enterprise.GRANT:
+                return await enterprise.redeem(self.server, sign_in, self._scope)
             async with Web(extra=[sign_in.provider.allowance]) as web:
                 said = await signins.metadata_of(web, sign_in.provider)
                 endpoint = self._endpoint(said)
@@ -134,7 +147,7 @@ class ExchangedTokens:
             raise ServerUnavailableError(error.for_admin, public_message=error.public_message) from None
 
     def _endpoint(self, said: dict[str, str]) -> str:
-        wanted = (self.server.oauth or {})["obo"].get("token_endpoint") or said["token_endpoint"]
+        wanted = self._obo.get("token_endpoint") or said["token_endpoint"]
         if not signins.same_host(wanted, said):
             raise LinkError(
                 "bad_metadata",
@@ -150,9 +163,8 @@ class ExchangedTokens:
         return client_auth.configured(self.server, method)
 
     def _form(self, sign_in: SignIn) -> dict[str, str]:
-        obo = (self.server.oauth or {})["obo"]
-        scope = " ".join(scopes_in(obo.get("scopes")))
-        if obo.get("grant") == "jwt-bearer":
+        obo, scope = self._obo, self._scope
+        if self._grant == "jwt-bearer":
             form = {
                 "grant_type": JWT_BEARER,
                 "assertion": sign_in.token,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +22,8 @@ AHEAD_SECONDS = 300.0  # before a token expires it is renewed, if it lives long 
 # RFC 9110, 5.5: what may stand in a header's value; a token of ours goes there.
 _TOKEN = re.compile(r"[\x21-\x7e]+\Z")
 _SECRET_FIELDS = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _PASSING = frozenset({"temporarily_unavailable", "server_error", "slow_down", "authorization_pending"})
 
 
@@ -73,19 +75,27 @@ class GrantRefusedError(Exception):
 
 
 async def request_token(
-    web: Web, endpoint: str, issuer: str, credentials: Credentials, form: Mapping[str, str]
+    web: Web,
+    endpoint: str,
+    issuer: str,
+    credentials: Credentials,
+    form: Mapping[str, str],
+    kinds: Collection[str] = ("bearer",),
 ) -> Granted:
-    """The tokens that `endpoint` gives for `form`. Raises `GrantRefusedError`; `LinkError` for what is no answer."""
+    """The tokens, of one of the `kinds`, that `endpoint` gives for `form`.
+
+    Raises `GrantRefusedError`; `LinkError` for what is no answer.
+    """
     headers, proof = credentials.apply(issuer)
     answer = await web.post_form(endpoint, {**form, **proof}, headers)
     try:
-        return granted(answer)
+        return granted(answer, kinds)
     except GrantRefusedError as error:
         secrets = [credentials.secret, *(form[name] for name in _SECRET_FIELDS if name in form)]
         raise error.without(secrets) from None  # servers repeat what they refuse
 
 
-def granted(answer: Answer) -> Granted:
+def granted(answer: Answer, kinds: Collection[str] = ("bearer",)) -> Granted:
     """What an answer of a token endpoint grants. Raises as `request_token`."""
     said = answer.fields()
     if answer.status != 200:
@@ -100,7 +110,7 @@ def granted(answer: Answer) -> Granted:
     if len(token) > LONGEST_TOKEN or not _TOKEN.match(token):
         raise _unusable(answer, "holds a token that no header can carry")
     kind = said.get("token_type", "bearer")
-    if not isinstance(kind, str) or kind.strip().lower() != "bearer":
+    if not isinstance(kind, str) or kind.strip().lower() not in kinds:
         raise _unusable(answer, "holds a token of a kind that is not used here (only bearer tokens are)")
     return Granted(
         access_token=token,

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import jwt
 from django.utils import timezone
 
 from accounts.models import User
@@ -60,8 +61,20 @@ class SignIn:
     def token(self) -> str:
         return self.tokens["access_token"]
 
-    def lives(self) -> bool:
+    def lives(self, identity: bool = False) -> bool:
+        """Whether its token can be used; with `identity` its identity token."""
+        if identity:
+            return expiry_of(self.tokens.get("id_token", "")) > time.time() + LEAST_SECONDS
         return self.expires_at is None or (self.expires_at - timezone.now()).total_seconds() > LEAST_SECONDS
+
+
+def expiry_of(id_token: str) -> float:
+    """When an identity token ends (POSIX time; 0 for what is none), as whom it is sent to will check."""
+    try:
+        expires = jwt.decode(id_token, options={"verify_signature": False})["exp"]
+    except (jwt.PyJWTError, KeyError):
+        return 0.0
+    return float(expires) if isinstance(expires, int | float) else 0.0
 
 
 # --- Signing in ---------------------------------------------------------------------------------------------------
@@ -76,6 +89,8 @@ def remember(user: User, **kwargs: Any) -> None:
     tokens: Any = {"access_token": token.token}
     if token.token_secret:  # allauth keeps the refresh token there
         tokens["refresh_token"] = token.token_secret
+    if getattr(token, "id_token", ""):  # `accounts.oidc` hands it on
+        tokens["id_token"] = token.id_token
     rows = SignInToken.objects.filter(user=user)
     kept = rows.values_list("version", flat=True).first() or 0
     SignInToken.objects.update_or_create(
@@ -127,14 +142,14 @@ def _provider(provider_id: str) -> Provider | None:
 # --- Using it -----------------------------------------------------------------------------------------------------
 
 
-async def sign_in_of(user_id: UUID) -> SignIn:
-    """The person's sign-in with a token that lives, renewed if need be.
+async def sign_in_of(user_id: UUID, *, identity: bool = False) -> SignIn:
+    """The person's sign-in with a token (an identity token) that lives, renewed if need be.
 
     Raises `NotReadyError` where the person has to sign in again, `ServerUnavailableError` for now.
     """
     deadline = time.monotonic() + leases.WAIT_SECONDS
     found = await in_rows(_read, user_id)
-    while not found.lives():
+    while not found.lives(identity):
         if "refresh_token" not in found.tokens:
             raise NotReadyError(f"Your sign-in has expired. {_SIGN_IN}")
         if await in_rows(leases.lease, SignInToken.objects.filter(user_id=user_id), found.version):
@@ -144,7 +159,7 @@ async def sign_in_of(user_id: UUID) -> SignIn:
         else:
             await asyncio.sleep(leases.LOOK_SECONDS)
         newer = await in_rows(_read, user_id)
-        if newer.version != found.version and not newer.lives():
+        if newer.version != found.version and not newer.lives(identity):
             raise NotReadyError(f"Your sign-in has expired. {_SIGN_IN}")
         found = newer
     return found
@@ -177,7 +192,10 @@ async def _renew(found: SignIn) -> None:
         await in_rows(leases.give_back, rows, found.version)
         raise ServerUnavailableError(f"renewing a sign-in: {error}") from None
     expires_at = granted.times(timezone.now(), renewable=False)["expires_at"]
-    await in_rows(leases.settle, rows, found.version, tokens=granted.tokens(found.tokens), expires_at=expires_at)
+    tokens = granted.tokens(found.tokens)
+    if granted.id_token:
+        tokens["id_token"] = granted.id_token
+    await in_rows(leases.settle, rows, found.version, tokens=tokens, expires_at=expires_at)
 
 
 _metadata: dict[str, tuple[float, dict[str, str]]] = {}

@@ -9,12 +9,14 @@ import pytest
 
 from accounts.actors import Actor
 from accounts.models import Organization, User
+from chatui.rows import in_rows
 from mcpservers.models import LinkedAccount, MCPServer, ServerGrant
 from mcpservers.oauth import flow
 from tests.fakes.authpages import consent, query_of
 from tests.fakes.authserver import FakeAuthServer
 from tests.mcpservers.oauth.resource import Resource
 
+Make = Callable[..., Awaitable[MCPServer]]
 BROWSER = "the-browser-of-ada"
 
 
@@ -31,7 +33,7 @@ async def resource(auth: FakeAuthServer) -> AsyncIterator[Resource]:
 
 
 @pytest.fixture
-def make_server(transactional_db: None, organization: Organization) -> Callable[..., MCPServer]:
+def make_server(transactional_db: None, organization: Organization) -> Make:
     """A definition that is granted to the whole organization."""
 
     def make(url: str, slug: str = "notes", **fields: Any) -> MCPServer:
@@ -42,12 +44,15 @@ def make_server(transactional_db: None, organization: Organization) -> Callable[
         ServerGrant.objects.create(server=server, whole_organization=True)
         return server
 
-    return make
+    async def make_in_rows(url: str, slug: str = "notes", **fields: Any) -> MCPServer:
+        return await in_rows(make, url, slug, **fields)
+
+    return make_in_rows
 
 
 @pytest.fixture
-def server(make_server: Callable[..., MCPServer], resource: Resource) -> MCPServer:
-    return make_server(resource.url)
+async def server(make_server: Make, resource: Resource) -> MCPServer:
+    return await make_server(resource.url)
 
 
 @pytest.fixture
