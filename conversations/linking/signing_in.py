@@ -131,15 +131,14 @@ def _connected(completed: Completed) -> str:
 
 
 def _failed_for(request: HttpRequest, error: LinkError, user_id: UUID | None) -> HttpResponse:
-    actor = None
-    if user_id is not None and error.organization_id is not None:
-        actor = find_actor(user_id, error.organization_id)
+    actor = find_actor(user_id, error.organization_id) if user_id is not None else None
     return _failed(request, error, actor)
 
 
 def _failed(request: HttpRequest, error: LinkError, actor: Actor | None) -> HttpResponse:
     """Why nothing was linked, what one can do, and word to the chat that waits. An admin is told more."""
-    back, close = split_return(error.return_to)
+    home = f"/o/{actor.organization_slug}/connections/" if actor is not None else "/"
+    back, close = split_return(error.return_to or home)
     context: dict[str, Any] = {"title": _title(error), "back": back, "server_title": error.server_title}
     if actor is not None and error.server_slug:
         context["retry"] = begin_path(actor.organization_slug, error.server_slug)
