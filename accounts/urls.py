@@ -2,6 +2,11 @@
 
 from django.urls import path
 
-from accounts import views
+from accounts import oidc, views
 
-urlpatterns = [path("link/<str:secret>/", views.signin_link, name="signin_link")]
+urlpatterns = [
+    path("link/<str:secret>/", views.signin_link, name="signin_link"),
+    path(
+        "oidc/<str:provider_id>/login/callback/", oidc.callback, name="openid_connect_callback"
+    ),  # instead of allauth's
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import secrets
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus, urlencode
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 REFRESH_SECONDS = 30 * 24 * 3600
 
 
@@ -177,18 +179,49 @@ def _credentials(server: FakeAuthServer, client: Client, form: dict[str, str]) -
 
 
 def _exchange(server: FakeAuthServer, client: Client, form: dict[str, str]) -> JSON:
-    """RFC 8693: a person's token for one that another audience takes."""
+    """RFC 8693: a person's token for one that another audience takes, or for an assertion of who the person is."""
+    if form.get("requested_token_type") == ID_JAG:
+        return _assertion(server, client, form)
     if form.get("subject_token_type") not in (ACCESS_TOKEN, ID_TOKEN):
         raise OAuthRefusal("invalid_request", "subject_token_type")
     person = _subject(server, form.get("subject_token", ""), form["subject_token_type"])
     return _on_behalf(server, client, person, form) | {"issued_token_type": ACCESS_TOKEN}
 
 
+def _assertion(server: FakeAuthServer, client: Client, form: dict[str, str]) -> JSON:
+    """draft-ietf-oauth-identity-assertion-authz-grant: our word for a person, for one issuer and one client there."""
+    if form.get("subject_token_type") != ID_TOKEN or not form.get("audience"):
+        raise OAuthRefusal("invalid_request", "an identity assertion wants an identity token and an audience")
+    person, now = _subject(server, form.get("subject_token", ""), ID_TOKEN), int(time.time())
+    said = {"iss": server.issuer, "sub": person.subject, "aud": form["audience"], "resource": form.get("resource", "")}
+    said |= {"client_id": server.known_elsewhere_as, "iat": now, "exp": now + 300, "jti": secrets.token_hex(8)}
+    signed = jwt.encode(said, server.key, "RS256", headers={"typ": "oauth-id-jag+jwt"})
+    return {"access_token": signed, "issued_token_type": ID_JAG, "token_type": "N_A", "expires_in": 300}
+
+
 def _jwt_bearer(server: FakeAuthServer, client: Client, form: dict[str, str]) -> JSON:
-    """RFC 7523 as Entra ID wants it: the person's access token is the assertion."""
+    """RFC 7523 as Entra ID wants it, the person's access token is the assertion; or with the word of `trusts`."""
+    if server.trusts is not None:
+        return _vouched(server, server.trusts, client, form)
     if form.get("requested_token_use") != "on_behalf_of":
         raise OAuthRefusal("invalid_request", "requested_token_use")
     return _on_behalf(server, client, _subject(server, form.get("assertion", ""), ACCESS_TOKEN), form)
+
+
+def _vouched(server: FakeAuthServer, by: FakeAuthServer, client: Client, form: dict[str, str]) -> JSON:
+    assertion = form.get("assertion", "")
+    try:
+        if jwt.get_unverified_header(assertion).get("typ") != "oauth-id-jag+jwt":
+            raise OAuthRefusal("invalid_grant", "no identity assertion")
+        key = by.key.public_key()
+        said = jwt.decode(assertion, key, ["RS256"], audience=server.issuer, issuer=by.issuer)
+    except jwt.InvalidTokenError as error:
+        raise OAuthRefusal("invalid_grant", str(error)) from None
+    if said["client_id"] != client.id or said["jti"] in server.memory.assertions:
+        raise OAuthRefusal("invalid_grant", "another client's, or used before")
+    server.memory.assertions.add(said["jti"])
+    person = next(person for person in server.people if person.subject == said["sub"])
+    return _on_behalf(server, client, person, form | {"resource": said["resource"]})
 
 
 def _on_behalf(server: FakeAuthServer, client: Client, person: Person, form: dict[str, str]) -> JSON:

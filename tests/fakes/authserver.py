@@ -86,6 +86,8 @@ class FakeAuthServer:
     refresh: str = "always"  # "always" | "offline_access" | "never"
     rotate: bool = True
     form_encoded: bool = False  # token answers
+    trusts: FakeAuthServer | None = None  # whose identity assertions it takes
+    known_elsewhere_as: str = ""  # the client that its own assertions are for, at whoever trusts it
     # --- Lies: merged into what it says; None removes a key ---
     metadata_changes: JSON = field(default_factory=dict)
     redirect_changes: JSON = field(default_factory=dict)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from django.test import Client
 
 from accounts.models import User
+from mcpservers.models import SignInToken
+from mcpservers.oauth.signins import expiry_of
 from tests.fakes.authpages import consent_now, query_of
 from tests.fakes.authserver import FakeAuthServer, serving
 
@@ -34,3 +37,6 @@ def test_a_person_signs_in_by_openid_connect(settings: Any) -> None:
         assert User.objects.get(pk=browser.session["_auth_user_id"]).email == "grace@notes.example"
         assert auth.last("token").form["code_verifier"]
         assert auth.count("userinfo") == 1
+        kept = SignInToken.objects.get(user_id=browser.session["_auth_user_id"]).tokens
+        assert auth.valid(kept["access_token"])
+        assert expiry_of(kept["id_token"]) > time.time()
