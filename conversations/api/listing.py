@@ -63,7 +63,7 @@ async def index(call: Call) -> HttpResponse:
     archived = body.flag(call.request, "archived")
     return JsonResponse(
         await call.rows(
-            page, text=_search_text(query.get("q", "")), archived=archived, cursor=cursor, limit=_limit(query)
+            page, text=_search_text(query.get("q", "")), archived=archived, cursor=cursor, limit=read_limit(query)
         )
     )
 
@@ -75,7 +75,8 @@ def _search_text(text: str) -> str:
     return text
 
 
-def _limit(query: Mapping[str, str]) -> int:
+def read_limit(query: Mapping[str, str]) -> int:
+    """`?limit=` of a list. Raises `InvalidRequestError`."""
     text = query.get("limit") or str(PAGE)
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= PAGE_LIMIT):
         raise InvalidRequestError(public_message=f"limit: between 1 and {PAGE_LIMIT}.")

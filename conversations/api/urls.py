@@ -3,7 +3,18 @@
 from django.urls import path
 
 from accounts.policy import Action
-from conversations.api import agents, approvals, attachments, connections, conversations, listing, me, turns, variables
+from conversations.api import (
+    agents,
+    approvals,
+    attachments,
+    audit,
+    connections,
+    conversations,
+    listing,
+    me,
+    turns,
+    variables,
+)
 from conversations.api.door import methods
 
 urlpatterns = [
@@ -33,6 +44,9 @@ urlpatterns = [
     path("approvals/<uuid:question>", methods(Action.ANSWER, GET=approvals.read, POST=approvals.decide)),
     path("attachments", methods(Action.CHAT, POST=attachments.upload)),
     path("attachments/<uuid:attachment>/content", methods(Action.CHAT, GET=attachments.content)),
+    path("audit", methods(Action.READ_AUDIT, GET=audit.index)),
+    path("audit/export", methods(Action.READ_AUDIT, POST=audit.export)),
+    path("audit/<uuid:entry>/contents", methods(Action.READ_AUDIT, POST=audit.contents)),
     path("turns", methods(Action.CHAT, POST=turns.start)),
     path("turns/<uuid:turn>", methods(Action.CHAT, GET=turns.read)),
     path("turns/<uuid:turn>/stop", methods(Action.CHAT, POST=turns.stop)),

@@ -60,6 +60,8 @@ API: dict[str, Expectation] = {
     "PUT servers/<slug:server>/variables": A.VARIABLES_CHANGED,
     "DELETE servers/<slug:server>/variables": A.VARIABLES_CHANGED,
     "POST attachments": OWN_CHATS,
+    "POST audit/export": A.AUDIT_EXPORTED,
+    "POST audit/<uuid:entry>/contents": A.AUDIT_BODY_READ,
     "POST turns": OWN_CHATS,
     "POST turns/<uuid:turn>/stop": OWN_CHATS,
     "POST approvals/<uuid:question>": A.APPROVAL_ANSWERED,
