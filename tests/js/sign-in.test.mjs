@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { accountFor, chosenAccounts } from "../../static/js/accounts.js";
+import { changesOf, missingWith } from "../../static/js/setup-dialog.js";
 import { beginAddress, beginOf, heard, outcome } from "../../static/js/sign-in.js";
 import { initialState, serverOf } from "../../static/js/state.js";
 import { createStore } from "../../static/js/store.js";
@@ -99,4 +100,12 @@ test("only choices that the agent has are sent", () => {
   const state = { accounts: { notes: "1", clock: "7" } };
   assert.deepEqual(chosenAccounts(state, { servers: [notes, { slug: "clock", accounts: [] }] }), { notes: "1" });
   assert.deepEqual(chosenAccounts(state, null), {});
+});
+
+test("values are replaced by what is typed, kept where nothing is, and cleared where one says so", () => {
+  const variables = [{ name: "A", set: true }, { name: "B", set: false }];
+  assert.deepEqual(changesOf({ A: " ", B: "b" }, []), { B: "b" });
+  assert.deepEqual(changesOf({ A: "typed before", B: "b" }, ["A"]), { A: null, B: "b" });
+  assert.deepEqual(missingWith(variables, {}), ["B"]);
+  assert.deepEqual(missingWith(variables, { A: null, B: "b" }), ["A"]);
 });
