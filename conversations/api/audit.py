@@ -133,7 +133,10 @@ async def contents(call: Call, entry: UUID) -> HttpResponse:
 
 
 def kept_contents(actor: Actor, entry_id: UUID) -> dict[str, Any]:
-    """`{arguments, result, cut?}` of a call; that one looked is recorded. Raises `NotFoundError`, `ContentsLostError`."""
+    """`{arguments, result, cut?}` of a call. That one looked is recorded.
+
+    Raises `NotFoundError`, `ContentsLostError`.
+    """
     found = without_contents(_rows(actor)).filter(pk=entry_id).first()
     if found is None or not getattr(found, "has_contents", False):
         raise NotFoundError(public_message="There is no such entry, or nothing was kept with it.")
