@@ -12,11 +12,14 @@ from accounts.models.people import (
     digest,
     slug_validator,
 )
+from accounts.models.spending import BudgetCounter, BudgetWarning
 
 __all__ = [
     "ApiKey",
     "AuditAction",
     "AuditRecord",
+    "BudgetCounter",
+    "BudgetWarning",
     "Group",
     "Membership",
     "Organization",
