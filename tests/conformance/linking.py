@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
+from django.conf import settings
 
 from accounts.actors import Actor
 from chatui.rows import in_rows
 from mcpservers import catalogue, connections
 from mcpservers.catalogue import OfferedTool, WantedServer, offered_to
 from mcpservers.errors import LinkError, SignInRequiredError
-from mcpservers.models import MCPServer
-from mcpservers.oauth import flow
+from mcpservers.models import MCPServer, SignInToken
+from mcpservers.oauth import flow, signins
+from mcpservers.oauth.exchange import OPERATOR
 from mcpservers.outcomes import ToolOutcome
 from tests.conformance.driver import arguments_of, call, make_server
 from tests.fakes.authpages import query_of
@@ -28,9 +30,11 @@ DOCUMENT = "https://conformance-test.local/client-metadata.json"  # the client t
 
 async def drive(actor: Actor, url: str, name: str, context: Mapping[str, Any], revision: str) -> str:
     """Play one scenario: list the tools of the server at `url`, call each, sign in whenever that is wanted."""
-    server = await in_rows(make_server, actor, url, oauth=configured(name, context))
+    server = await in_rows(make_server, actor, url, oauth=configured(name, context), obo_author=OPERATOR)
     person = Person(actor, server)
     try:
+        if "idp_issuer" in context:
+            await in_rows(_sign_in_here, actor, context)
         for tool in await person.tools():
             await person.call(tool)
     except LinkError as error:
@@ -52,7 +56,24 @@ def configured(name: str, context: Mapping[str, Any]) -> dict[str, Any] | None:
             return given | key | {"grant": "client_credentials"}
         case "auth/2025-03-26-oauth-endpoint-fallback":
             return {"legacy_endpoints": True}
+        case "auth/cross-app-access-complete-flow" | "auth/enterprise-managed-authorization":
+            return given | {"obo": {"grant": "id-jag"}}
     return given or None
+
+
+def _sign_in_here(actor: Actor, context: Mapping[str, Any]) -> None:
+    """The actor has signed in to this product at the company that a scenario brings along."""
+    app = {
+        "provider_id": "company",
+        "name": "Company",
+        "client_id": context["idp_client_id"],
+        "secret": "",
+        "settings": {"server_url": context["idp_issuer"]},
+    }
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [app]}}  # for this test: the fixture puts it back
+    signins._metadata.clear()
+    tokens: Any = {"access_token": "not asked for", "id_token": context["idp_id_token"]}
+    SignInToken.objects.create(user_id=actor.user_id, provider="company", tokens=tokens)
 
 
 class Person:
