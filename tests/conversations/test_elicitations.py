@@ -346,18 +346,21 @@ async def test_a_question_that_nobody_answers_is_cancelled_and_the_call_goes_on(
 
 
 async def test_the_time_in_which_a_person_is_asked_is_not_the_turns(
-    owner: User, session: FakeMCPServer, endpoint: Endpoint
+    owner: User, session: FakeMCPServer, endpoint: Endpoint, house: Supervisor
 ) -> None:
     endpoint.script(calls(ECHO), text("done"))
     async with await Chat.of(owner) as chat:
-        await chat.start()
+        turn_id = await chat.start()
         card = await chat.until("elicitation.requested")
-        await asyncio.sleep(1.5)  # the time that a person takes
+        await chat.until("turn.waiting")
+        watch = house._running[turn_id].turn._watch
+        spent = watch.seconds()
+        await chat.send("ping")
+        await chat.until("pong")
+        assert watch.seconds() == spent > 0
         await answer(chat, card, name="Ada")
         await chat.until("turn.finished")
-    turn = await in_rows(Turn.objects.get)
-    assert turn.ended_at is not None
-    assert (turn.ended_at - turn.created_at).total_seconds() > turn.running_seconds + 1.2
+        assert watch.seconds() > spent
 
 
 async def test_stopping_the_turn_takes_its_question_back(
