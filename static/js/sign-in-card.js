@@ -20,7 +20,7 @@ export function SignInCard({ call, live }) {
   return html`<section class="approval sign-in" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
     <h3 id=${title}><${Icon} name="plug" size=${20} /><span><strong>${visible(toolWords(call))}</strong> needs your account at <strong>${server}</strong></span></h3>
     <${Facts} details=${details} />
-    <p class="muted small">You sign in at that site, in a window of its own; your password never comes here. Then this answer goes on by itself.</p>
+    <p class="muted small">That is in a window of its own, and your password never comes here. Then this answer goes on by itself.</p>
     <div class="approval-actions">
       <${ConnectLink} server=${details.server || call.server} url=${details.url} disabled=${!open} words=${details.account ? "Sign in again" : "Connect"} primary />
       <button type="button" class="button" disabled=${!open} onClick=${() => decide(chat, call.id, "deny")}>Not now</button>
@@ -33,7 +33,7 @@ export function SignInCard({ call, live }) {
 
 function Facts({ details: { host, account, scopes = [] } }) {
   return html`<dl class="approval-facts">
-    ${host && html`<div><dt>Asked for by</dt><dd><code>${visible(host)}</code></dd></div>`}
+    <div><dt>You sign in at</dt><dd>${host ? html`<code>${visible(host)}</code>` : "The site that the server names"}</dd></div>
     <div><dt>Account</dt><dd>${account ? visible(account) : "The one that you choose there"}</dd></div>
     <div><dt>Permissions</dt><dd>${scopes.length ? html`<${Scopes} scopes=${scopes} />` : "As that site asks you for them"}</dd></div>
   </dl>`;
