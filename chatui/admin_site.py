@@ -78,6 +78,7 @@ class ChatUIAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no t
         return page
 
     def get_urls(self) -> list[URLPattern]:
+        from conversations.admin_why import preview_as, why
         from mcpservers.admin_connections import close_connection, connections
 
         def mine(view: Any) -> Any:
@@ -86,6 +87,8 @@ class ChatUIAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no t
         return [
             path("connections/", mine(connections), {"site": self}, name="connections"),
             path("connections/close/", mine(close_connection), {"site": self}, name="connections_close"),
+            path("why/", mine(why), {"site": self}, name="why"),
+            path("preview/", mine(preview_as), {"site": self}, name="preview"),
             *super().get_urls(),
         ]
 
@@ -115,6 +118,8 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
                 item(_("Groups"), "groups", "accounts_group_changelist"),
                 item(_("Users"), "person", "accounts_user_changelist"),
                 item(_("API keys"), "key", "accounts_apikey_changelist"),
+                item(_("Preview as user"), "visibility", "preview"),
+                item(_("Why can they (not)?"), "help", "why"),
                 item(_("Organizations"), "domain", "accounts_organization_changelist"),
             ],
         },

@@ -25,7 +25,7 @@ from mcpservers.entries import Entry
 from mcpservers.errors import NotReadyError
 from mcpservers.fetching import Fetches, aclose, address_of, fetches, fill, system_actor
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
-from mcpservers.offers import Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
+from mcpservers.offers import KnownServer, Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
 from mcpservers.pins import REASONS, Owner, Pins, owner_of
 from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope
@@ -43,6 +43,7 @@ __all__ = [
     "decide",
     "fill",
     "invalidate",
+    "known",
     "offered_to",
     "refresh",
     "server_states",
@@ -271,6 +272,21 @@ def decide(
 
 
 # --- The picker and the admin -------------------------------------------------------------------------------------
+
+
+def known(actor: Actor, wanted: Sequence[WantedServer], *, agent_rules: Sequence[Rule] = ()) -> list[KnownServer]:
+    """What the rows say that `actor` would be offered: nobody is connected to, and nothing is fetched."""
+    return [
+        KnownServer(
+            candidate.server.pk,
+            candidate.server.slug,
+            candidate.server.title,
+            candidate.problem,
+            tuple(_judged(actor, candidate, "openai", agent_rules)) if candidate.entry is not None else None,
+            candidate.is_of_this_turn,
+        )
+        for candidate in _load(actor, wanted, "openai", RequestContext.of_trial())
+    ]
 
 
 async def server_states(actor: Actor, server_ids: Sequence[UUID]) -> list[ServerState]:

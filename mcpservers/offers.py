@@ -73,6 +73,18 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownServer:
+    """A wanted server as the rows have it: `tools` is None where its list is not known (yet), or lists for nobody."""
+
+    server_id: UUID
+    slug: str
+    title: str
+    problem: ServerProblem | None = None
+    tools: tuple[OfferedTool, ...] | None = None
+    of_each_turn: bool = False  # its tools are listed anew in every turn
+
+
+@dataclass(frozen=True, slots=True)
 class ServerState:
     """A server in the picker, without connecting to it. `tools` holds quarantined ones too (`withheld`)."""
 

@@ -14,6 +14,7 @@ from conversations.api import (
     me,
     turns,
     variables,
+    why,
 )
 from conversations.api.door import methods
 
@@ -42,6 +43,7 @@ urlpatterns = [
     path("approvals/standing", methods(Action.ANSWER, GET=approvals.standing_index)),
     path("approvals/standing/<uuid:standing_id>", methods(Action.ANSWER, DELETE=approvals.revoke)),
     path("approvals/<uuid:question>", methods(Action.ANSWER, GET=approvals.read, POST=approvals.decide)),
+    path("servers/<slug:server>/why", methods(Action.CHAT, GET=why.read)),
     path("attachments", methods(Action.CHAT, POST=attachments.upload)),
     path("attachments/<uuid:attachment>/content", methods(Action.CHAT, GET=attachments.content)),
     path("audit", methods(Action.READ_AUDIT, GET=audit.index)),

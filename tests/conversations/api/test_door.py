@@ -51,6 +51,7 @@ DOORS: dict[tuple[str, str], Door] = {
     ("connections", "GET"): Door(200),
     ("connections/accounts/<uuid:account>", "PATCH"): Door(200, {"name": "Work", "default": True}, owned=True),
     ("connections/accounts/<uuid:account>", "DELETE"): Door(200, owned=True),
+    ("servers/<slug:server>/why", "GET"): Door(200, "why", owned=True),
     ("approvals", "GET"): Door(200),
     ("approvals/count", "GET"): Door(200, any_key=True),
     ("approvals/standing", "GET"): Door(200),
@@ -95,6 +96,8 @@ async def knock(client: AsyncClient, world: World, route: str, method: str, quer
     if body == "turn":
         content = [{"type": "text", "text": "Hi"}]
         body = {"conversation_id": str(world.ids["conversation"]), "content": content}
+    if body == "why":
+        query = f"{query}&tool=now" if query else "?tool=now"
     if method == "GET":
         return await call(address + query)
     return await call(address + query, json.dumps(body or {}), content_type="application/json")
