@@ -27,6 +27,7 @@ from mcpservers import catalogue
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
 from mcpservers.admin_health import health_of, reconnect
 from mcpservers.admin_log import end_of_log
+from mcpservers.admin_pins import PinnedTools
 from mcpservers.admin_tools import stored_definition, stored_tools
 from mcpservers.admin_try import TryForm, record_trial, try_tool
 from mcpservers.connections import close_connection, live_connections
@@ -42,7 +43,7 @@ class ServerGrantInline(TenantTabularInline):
 
 
 @admin.register(MCPServer)
-class MCPServerAdmin(TenantAdmin):
+class MCPServerAdmin(PinnedTools, TenantAdmin):
     list_display = (
         "title",
         "slug",
@@ -50,6 +51,7 @@ class MCPServerAdmin(TenantAdmin):
         "transport",
         "scope_badge",
         "state",
+        "waiting_badge",
         "enabled",
         "last_connected_at",
     )
@@ -65,14 +67,14 @@ class MCPServerAdmin(TenantAdmin):
         (None, {"fields": ("organization", "title", "slug", "description", "enabled")}),
         (_("Connection"), {"fields": ("transport", "url", "command", "args", ("timeout", "connect_timeout"), "scope")}),
         (_("Credentials"), {"fields": ("headers", "env", "variables")}),
-        (_("What its tools may do"), {"fields": ("trust", "read_only", "rules", "use_instructions")}),
+        (_("What its tools may do"), {"fields": ("trust", "new_tools", "read_only", "rules", "use_instructions")}),
         (_("Tools"), {"fields": ("tools",)}),
     )
     add_fieldsets = (
         (None, {"fields": ("organization", "title", "slug", "description", "enabled")}),
         (_("Connection"), {"fields": ("transport", "url", "command", "args", ("timeout", "connect_timeout"))}),
         (_("Credentials"), {"fields": ("headers", "env", "variables")}),
-        (_("What its tools may do"), {"fields": ("trust", "read_only", "rules", "use_instructions")}),
+        (_("What its tools may do"), {"fields": ("trust", "new_tools", "read_only", "rules", "use_instructions")}),
     )
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Any = None) -> dict[str, Any]:
@@ -89,7 +91,7 @@ class MCPServerAdmin(TenantAdmin):
         return fixed
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        if change and set(form.changed_data) & {*DEFINITION, "rules", "read_only", "enabled", "trust"}:
+        if change and set(form.changed_data) & {*DEFINITION, "rules", "read_only", "enabled", "trust", "new_tools"}:
             obj.revision += 1
         if change and form.moved:
             self._drop_secrets(request, obj, form.dropped)
@@ -152,6 +154,7 @@ class MCPServerAdmin(TenantAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
+            *self.pin_urls(),
             path("<path:object_id>/test/", wrap(self.test_view), name="mcpservers_mcpserver_test"),
             path("<path:object_id>/refresh/", wrap(self.refresh_view), name="mcpservers_mcpserver_refresh"),
             path("<path:object_id>/health/", wrap(self.health_view), name="mcpservers_mcpserver_health"),
@@ -266,7 +269,7 @@ class MCPServerAdmin(TenantAdmin):
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
-        context = {"show_log": reach_of(request).superuser} | (extra_context or {})
+        context = {"show_log": reach_of(request).superuser, **self.pins_context(object_id)} | (extra_context or {})
         return super().changeform_view(request, object_id, form_url, context)
 
     def _to_refresh(self, request: HttpRequest, object_id: str) -> tuple[Any, HttpResponse | None]:

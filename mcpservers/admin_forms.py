@@ -40,12 +40,17 @@ class MCPServerForm(TenantForm):
     class Meta:
         labels: ClassVar[dict[str, Any]] = {
             "url": _("URL"),
+            "new_tools": _("New tools"),
             "use_instructions": _("Give its instructions to the model"),
         }
         help_texts: ClassVar[dict[str, Any]] = {
             "url": _("Where the server is. Path and query may hold placeholders such as {{user.username}}."),
             "command": _("Of a local process (stdio); “python” is the interpreter that runs this site."),
             "timeout": _("Seconds without a sign of life after which a call is given up."),
+            "trust": _(
+                "What is accepted of its first list of tools. A tool that changes later waits for an admin in any case."
+            ),
+            "new_tools": _("Of the tools that come after its first list."),
             "slug": _("Begins the names of its tools, as the model sees them."),
         }
 

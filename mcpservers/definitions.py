@@ -40,6 +40,8 @@ def findings(
     else:
         yield from _remote(server)
     yield from (("variables", message) for message in variable_findings(server.variables))
+    if server.trust == MCPServer.Trust.REVIEWED and server.new_tools == MCPServer.NewTools.ACCEPT:
+        yield "new_tools", "Where an admin accepts each tool, that holds for new ones too."
     yield from (("read_only", message) for message in glob_findings(server.read_only))
     yield from (("rules", message) for message in rule_findings(server.rules))
     yield from _placeholders(server)

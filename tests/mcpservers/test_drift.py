@@ -237,6 +237,24 @@ async def test_a_tool_that_was_changed_while_it_was_missing_is_not_called(
     assert (result.status, fake.count("tools/call")) == ("denied", 1)
 
 
+async def test_a_server_that_wants_headers_of_a_changed_tool_is_not_given_them(
+    actor: Actor, server: MCPServer, fake: FakeMCPServer
+) -> None:
+    fake.era = "modern"
+    box = MCPToolbox(actor, await offer(actor, server))
+
+    async def insist(exchange: Exchange) -> None:
+        properties = {"text": {"type": "string", "x-mcp-header": "Text"}}
+        fake.tools = [ECHO | {"inputSchema": {"type": "object", "properties": properties}}]
+        text = {"jsonrpc": "2.0", "id": exchange.message["id"], "error": {"code": -32020, "message": "mismatch"}}
+        await exchange.respond(400, json.dumps(text), "application/json")
+
+    fake.on("tools/call", insist)
+    result = await call(box)
+    assert (result.status, fake.count("tools/call")) == ("denied", 1)
+    assert "waits for an admin" in result.text
+
+
 # --- Accounts ---------------------------------------------------------------------------------------------------------
 
 

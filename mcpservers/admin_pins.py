@@ -1,0 +1,144 @@
+"""Pinned tools in the admin: what waits, what changed in it, and the buttons that accept or reject it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from accounts.models import User
+from mcpservers.models import MCPServer, ToolVersion
+from mcpservers.pin_decisions import decide
+from mcpservers.pin_reviews import PER_PAGE, Shown, chosen, counts, reviews, waiting, with_waiting
+
+DECISIONS = {"accept": ToolVersion.Decision.ACCEPTED, "reject": ToolVersion.Decision.REJECTED}
+LABELS = {
+    Shown.WAITING: _("Waiting"),
+    Shown.FLAGGED: _("Flagged"),
+    Shown.ACCEPTED: _("Accepted"),
+    Shown.REJECTED: _("Rejected"),
+    Shown.ALL: _("All"),
+}
+
+
+class PinnedTools:
+    """The part of the servers' admin that reviews tools. Who may see a server sees them, who may change it decides."""
+
+    admin_site: Any
+    opts: Any
+
+    def pin_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("<path:object_id>/pins/", wrap(self.pins_view), name="mcpservers_mcpserver_pins"),
+            path("<path:object_id>/pins/decide/", wrap(self.decide_view), name="mcpservers_mcpserver_pins_decide"),
+        ]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return with_waiting(super().get_queryset(request))  # type: ignore[misc]  # of the admin that this is mixed into
+
+    @admin.display(description=_("Tools that wait"), ordering="waiting")
+    def waiting_badge(self, obj: Any) -> str:
+        if not obj.waiting:
+            return "–"
+        return format_html(
+            '<a class="bg-orange-100 font-semibold px-2 py-1 rounded-default text-orange-700 dark:bg-orange-500/20'
+            ' dark:text-orange-400" href="{}">{}</a>',
+            reverse("admin:mcpservers_mcpserver_pins", args=[obj.pk]),
+            ngettext("%(number)d waits", "%(number)d wait", obj.waiting) % {"number": obj.waiting},
+        )
+
+    def pins_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """The versions of one server's tools: those that wait, unless `?show=` or `?q=` ask for others."""
+        server = self._seen(request, object_id)
+        if server is None:
+            return self._missing(request, object_id)
+        numbers = counts(server)
+        asked = request.GET.get("show", "")
+        shown = Shown(asked) if asked in list(Shown) else Shown.WAITING if numbers[Shown.WAITING] else Shown.ALL
+        words = request.GET.get("q", "").strip()[:100]
+        page = Paginator(chosen(server, shown, words), PER_PAGE).get_page(request.GET.get("page"))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Tools: what is accepted"),
+            "subtitle": str(server),
+            "opts": self.opts,
+            "server": server,
+            "filters": [(each.value, LABELS[each], numbers[each]) for each in Shown],
+            "shown": shown.value,
+            "words": words,
+            "page": page,
+            "reviews": reviews(server, page.object_list),
+            "may_change": self.has_change_permission(request, server),  # type: ignore[attr-defined]  # as above
+        }
+        return TemplateResponse(request, "admin/mcpservers/mcpserver/pins.html", context)
+
+    def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Accept or reject the versions that were shown and chosen, never what the server lists meanwhile."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        server = self._seen(request, object_id)
+        if server is None or not self.has_change_permission(request, server):  # type: ignore[attr-defined]  # as above
+            return self._missing(request, object_id)
+        what, _colon, which = request.POST.get("do", "").partition(":")
+        decision = DECISIONS.get(what)
+        ids = _ids([which] if which not in ("", "shown") else request.POST.getlist("shown" if which else "version"))
+        if decision is None:
+            messages.error(request, _("Nothing was done: use one of the buttons."))
+        elif not ids:
+            messages.warning(request, _("Nothing was chosen: mark the tools first."))
+        else:
+            assert isinstance(request.user, User)  # the site let them in
+            self._tell(request, decision, len(decide(server, ids, decision, request.user)))
+        kept = {name: value for name in ("show", "q") if (value := request.POST.get(name))}
+        address = reverse("admin:mcpservers_mcpserver_pins", args=[server.pk])
+        return redirect(f"{address}?{urlencode(kept)}" if kept else address)
+
+    def _tell(self, request: HttpRequest, decision: ToolVersion.Decision, number: int) -> None:
+        if not number:
+            messages.info(request, _("Nothing changed: it was decided already."))
+        elif decision == ToolVersion.Decision.ACCEPTED:
+            text = ngettext("%(number)d tool is accepted.", "%(number)d tools are accepted.", number)
+            messages.success(request, text % {"number": number})
+        else:
+            text = ngettext("%(number)d tool is rejected.", "%(number)d tools are rejected.", number)
+            messages.success(request, text % {"number": number})
+
+    def pins_context(self, server_id: str | None) -> dict[str, Any]:
+        """For the button on a server's page: how many wait."""
+        try:
+            key = UUID(str(server_id))
+        except ValueError:
+            return {"waiting_tools": 0}
+        return {"waiting_tools": waiting(ToolVersion.objects.filter(server=key)).count()}
+
+    def _seen(self, request: HttpRequest, object_id: str) -> MCPServer | None:
+        server: MCPServer | None = self.get_object(request, object_id)  # type: ignore[attr-defined]  # as above
+        if server is None or not self.has_view_permission(request, server):  # type: ignore[attr-defined]  # as above
+            return None
+        return server
+
+    def _missing(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        answer: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]  # as above
+        return answer
+
+
+def _ids(texts: list[str]) -> list[UUID]:
+    """What of a form's values are ids."""
+    found = []
+    for text in texts:
+        try:
+            found.append(UUID(text))
+        except ValueError:
+            continue
+    return found
