@@ -21,8 +21,9 @@ from mcp.server.auth.provider import (
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-READ, WRITE = "notes:read", "notes:write"
-SCOPES = {READ: "Read your notes", WRITE: "Write new notes"}
+IDENTITY, READ, WRITE = "openid", "notes:read", "notes:write"
+SCOPES = {IDENTITY: "See your name and e-mail address", READ: "Read your notes", WRITE: "Write new notes"}
+FIRST = (IDENTITY, READ)  # what an application should ask for at first
 CODE_SECONDS = 120
 ACCESS_SECONDS = 600  # short, so that the demonstration shows a refresh, too
 REFRESH_SECONDS = 90 * 24 * 3600
@@ -115,7 +116,7 @@ class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
             return construct_redirect_uri(back, error="access_denied", state=params.state)
         code = AuthorizationCode(
             code=secrets.token_urlsafe(24),
-            scopes=params.scopes or [READ],
+            scopes=params.scopes or [*FIRST],
             expires_at=time.time() + CODE_SECONDS,
             client_id=client.client_id or "",
             code_challenge=params.code_challenge,

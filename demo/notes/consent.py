@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from demo.notes.accounts import PEOPLE, SCOPES, Accounts, Person
+from demo.notes.accounts import FIRST, PEOPLE, SCOPES, Accounts, Person
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -74,7 +74,7 @@ def show(accounts: Accounts, request: str) -> Response:
         host=escape(urlsplit(str(params.redirect_uri)).netloc),
         request=escape(request),
         people="".join(_choice(person, at == 0) for at, person in enumerate(PEOPLE.values())),
-        scopes="".join(f"<li>{escape(SCOPES.get(scope, scope))}</li>" for scope in params.scopes or ["notes:read"]),
+        scopes="".join(f"<li>{escape(SCOPES.get(scope, scope))}</li>" for scope in params.scopes or FIRST),
     )
     return _page("Allow access to your notes?", content)
 

@@ -33,7 +33,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from demo.notes import consent
-from demo.notes.accounts import PEOPLE, READ, SCOPES, WRITE, Accounts
+from demo.notes.accounts import FIRST, IDENTITY, PEOPLE, READ, SCOPES, WRITE, Accounts
 
 NEEDED = {"whoami": READ, "list_my_notes": READ, "add_my_note": WRITE}
 WELL_KNOWN = "/.well-known/oauth-protected-resource/mcp"
@@ -105,7 +105,7 @@ class Door:
         user = scope.get("user")
         answer: Response | None = None
         if needed and not isinstance(user, AuthenticatedUser):
-            answer = self._refused(401, "invalid_token", "Sign in to use your notes.", READ)
+            answer = self._refused(401, "invalid_token", "Sign in to use your notes.", *FIRST)
         elif needed and needed not in scope["auth"].scopes:
             answer = self._refused(403, "insufficient_scope", f"{SCOPES[needed]}: not allowed yet.", needed)
         if answer is not None:
@@ -113,8 +113,8 @@ class Door:
             return
         await self._app(scope, _again(body, receive), send)
 
-    def _refused(self, status: int, error: str, description: str, wanted: str) -> Response:
-        said = f'Bearer error="{error}", scope="{wanted}", resource_metadata="{self._resource_metadata}"'
+    def _refused(self, status: int, error: str, description: str, *wanted: str) -> Response:
+        said = f'Bearer error="{error}", scope="{" ".join(wanted)}", resource_metadata="{self._resource_metadata}"'
         body = {"error": error, "error_description": description}
         return JSONResponse(body, status, headers={"WWW-Authenticate": said})
 
@@ -213,7 +213,7 @@ def _resource(origin: str) -> dict[str, Any]:
     return {
         "resource": f"{origin}/mcp",
         "authorization_servers": [origin],
-        "scopes_supported": [*SCOPES],
+        "scopes_supported": [*FIRST],
         "bearer_methods_supported": ["header"],
         "resource_name": "Your notes",
     }
@@ -238,7 +238,7 @@ async def _revoke(accounts: Accounts, request: Request) -> Response:
 
 
 async def _userinfo(request: Request) -> Response:
-    if not isinstance(request.user, AuthenticatedUser):
+    if not isinstance(request.user, AuthenticatedUser) or IDENTITY not in request.user.scopes:
         return JSONResponse({"error": "invalid_token"}, 401, headers={"WWW-Authenticate": "Bearer"})
     person = PEOPLE[_subject()]
     return JSONResponse({"sub": person.subject, "name": person.name, "email": person.email})

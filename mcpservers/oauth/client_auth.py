@@ -37,7 +37,9 @@ class Credentials:
             case "client_secret_basic":
                 # Both parts are form-encoded first, which RFC 6749 asks for and few remember.
                 pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
-                return {"authorization": "Basic " + base64.b64encode(pair.encode()).decode()}, {}
+                header = "Basic " + base64.b64encode(pair.encode()).decode()
+                # Servers built with the official Python SDK look for the id in the form, whatever the method.
+                return {"authorization": header}, {"client_id": self.client_id}
             case "client_secret_post":
                 return {}, {"client_id": self.client_id, "client_secret": self.secret}
             case "private_key_jwt":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
@@ -12,8 +12,15 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 import httpx2
 import pytest
 
+from accounts.actors import Actor
+from accounts.models import User
+from chatui.rows import in_rows
 from demo.notes.server import NotesServer
+from mcpservers.oauth import flow
+from mcpservers.oauth.tokens import AccountTokens
+from tests.conformance.driver import make_server
 from tests.fakes.authgrants import challenge
+from tests.fakes.authpages import consent, query_of
 
 BACK, VERIFIER = "http://127.0.0.1:8000/mcp/oauth/callback", "v" * 43
 JSON = dict[str, Any]
@@ -86,7 +93,7 @@ def tokens(http: httpx2.Client, server: NotesServer, client: str, **form: str) -
 
 
 def linked(
-    http: httpx2.Client, server: NotesServer, client: str, scope: str = "notes:read", user: str = "mira"
+    http: httpx2.Client, server: NotesServer, client: str, scope: str = "openid notes:read", user: str = "mira"
 ) -> JSON:
     code = sign_in(http, server, client, scope, user)["code"]
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": VERIFIER}
@@ -161,3 +168,21 @@ def test_revoking_ends_it(http: httpx2.Client, server: NotesServer) -> None:
     form = {"client_id": client, "token": said["refresh_token"]}
     assert http.post(f"{server.origin}/revoke", data=form).status_code == 200
     assert call(http, server, "whoami", said["access_token"]).status_code == 401
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_its_accounts_can_be_linked_in_the_product(
+    server: NotesServer, bob: User, actor_of: Callable[[User], Actor]
+) -> None:
+    """What is in demo/chatui.yaml about it suffices: its address."""
+    actor = await in_rows(actor_of, bob)
+    row = await in_rows(make_server, actor, server.url)
+    begun = await flow.begin(actor, row.pk, browser="b")
+    assert begun.host == server.origin.removeprefix("http://")
+    back = query_of(await consent(begun.url, user="jonas"))
+    linked = await flow.complete(actor.user_id, back, browser="b")
+    assert (linked.account, begun.scopes) == ("jonas@cafe.example", ("openid", "notes:read"))
+    token = await AccountTokens(linked.account_id).current()
+    stored = await server.accounts.load_access_token(token)
+    assert stored is not None
+    assert (stored.subject, stored.resource) == ("jonas", server.url)

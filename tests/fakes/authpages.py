@@ -159,35 +159,44 @@ async def consent(url: str, user: str = "ada", allow: bool = True) -> str:
     """Open `url` as a browser does, choose an account, allow or deny; the address that it redirects to."""
     async with httpx2.AsyncClient(trust_env=False) as http:
         answer = await http.get(url)
+        while answer.has_redirect_location and _same_origin(url, answer):
+            answer = await http.get(_location(answer))
         if not answer.has_redirect_location:
-            place, data = _form(url, answer, user, allow)
+            place, data = _form(answer, user, allow)
             answer = await http.post(place, data=data)
-    return _location(url, answer)
+    return _location(answer)
 
 
 def consent_now(url: str, user: str = "ada", allow: bool = True) -> str:
     """See `consent`, for synchronous tests."""
     with httpx2.Client(trust_env=False) as http:
         answer = http.get(url)
+        while answer.has_redirect_location and _same_origin(url, answer):
+            answer = http.get(_location(answer))
         if not answer.has_redirect_location:
-            place, data = _form(url, answer, user, allow)
+            place, data = _form(answer, user, allow)
             answer = http.post(place, data=data)
-    return _location(url, answer)
+    return _location(answer)
 
 
-def _form(url: str, page: httpx2.Response, user: str, allow: bool) -> tuple[str, dict[str, str]]:
-    action = re.search(r'action="([^"]+)"', page.text)
+def _form(page: httpx2.Response, user: str, allow: bool) -> tuple[str, dict[str, str]]:
+    """Where the page's form goes, by default where the page came from, and what a person enters."""
+    action = re.search(r'<form[^>]* action="([^"]+)"', page.text)
     request = re.search(r'name="request" value="([^"]+)"', page.text)
-    if page.status_code != 200 or action is None or request is None:
+    if page.status_code != 200 or request is None:
         raise ConsentRefusedError(f"{page.status_code}: {page.text[:500]}")
     data = {"request": request[1], "user": user, "decision": "allow" if allow else "deny"}
-    return urljoin(url, html.unescape(action[1])), data
+    return urljoin(str(page.url), html.unescape(action[1]) if action else ""), data
 
 
-def _location(url: str, answer: httpx2.Response) -> str:
+def _same_origin(url: str, answer: httpx2.Response) -> bool:
+    return urlsplit(url)[:2] == urlsplit(_location(answer))[:2]
+
+
+def _location(answer: httpx2.Response) -> str:
     if not answer.has_redirect_location:
         raise ConsentRefusedError(f"{answer.status_code}: {answer.text[:500]}")
-    return urljoin(url, answer.headers["location"])
+    return urljoin(str(answer.url), answer.headers["location"])
 
 
 def query_of(url: str) -> dict[str, str]:
