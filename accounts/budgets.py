@@ -22,6 +22,9 @@ LIMITS: dict[str, tuple[Measure, Period]] = {
     "tool_calls_per_day": ("calls", "day"),
     "requests_per_minute": ("requests", "minute"),
 }
+RUNNING = "running_turns"  # how many answers may be written at once; the user's default is TURNS_PER_USER
+KEYS = (*LIMITS, RUNNING)
+WARN_AT = 0.8  # of an amount: then people are told, once in a period
 
 
 class BudgetExceededError(ChatUIError):
@@ -36,6 +39,14 @@ class BudgetExceededError(ChatUIError):
         self.retry_after = retry_after
 
 
+class TooManyTurnsError(ChatUIError):
+    """As many answers are being written at once as the user, or the whole organization, group or agent, may have."""
+
+    code = "too_many_turns"
+    status = 429
+    public_message = "You have too many answers running at once. Wait for one to finish, or stop it."
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One bound of one budget: at most `amount` of `measure` for each `per`, in each calendar `period` (UTC)."""
@@ -44,6 +55,10 @@ class Limit:
     measure: Measure
     period: Period
     amount: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.per}:{self.measure}:{self.period}"
 
 
 def limits_of(budgets: Iterable[Mapping[str, Any]]) -> list[Limit]:
@@ -54,6 +69,18 @@ def limits_of(budgets: Iterable[Mapping[str, Any]]) -> list[Limit]:
         for key, amount in budget.items()
         if key in LIMITS and amount is not None
     ]
+
+
+def running_of(budgets: Iterable[Mapping[str, Any]], default: int | None) -> dict[Per, int]:
+    """How many turns may run at once, by whose; of several the smallest. `default` is a user's, where none is said."""
+    found: dict[Per, int] = {}
+    for budget in budgets:
+        if budget.get(RUNNING) is not None:
+            per: Per = budget["per"]
+            found[per] = min(found.get(per, int(budget[RUNNING])), int(budget[RUNNING]))
+    if default is not None:
+        found.setdefault("user", default)
+    return found
 
 
 def violations(budgets: Any) -> list[tuple[tuple[str | int, ...], str]]:
@@ -70,12 +97,14 @@ def violations(budgets: Any) -> list[tuple[tuple[str | int, ...], str]]:
         for key, amount in budget.items():
             if key == "per":
                 continue
-            if key not in LIMITS:
-                found.append(((number, str(key)), f"unknown key; known are per, {', '.join(LIMITS)}"))
+            if key not in KEYS:
+                found.append(((number, str(key)), f"unknown key; known are per, {', '.join(KEYS)}"))
             elif isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0:
                 found.append(((number, key), "must be a number, not negative"))
-        if not any(key in LIMITS for key in budget):
-            found.append(((number,), f"bounds nothing: give one of {', '.join(LIMITS)}"))
+            elif amount != amount or amount in (float("inf"), float("-inf")):
+                found.append(((number, key), "must be a finite number"))
+        if not any(key in KEYS for key in budget):
+            found.append(((number,), f"bounds nothing: give one of {', '.join(KEYS)}"))
     return found
 
 
@@ -104,12 +133,44 @@ def ending(period: Period, now: datetime) -> datetime:
 
 def exceeded(limit: Limit, now: datetime) -> BudgetExceededError:
     """The refusal, in words, with the moment at which it ends."""
-    whose = {"organization": "your organization", "group": "your group", "user": "you", "agent": "this agent"}
-    what = {"tokens": "tokens", "cost": "cost", "calls": "tool calls", "requests": "questions"}
     ends = ending(limit.period, now)
-    when = f"{ends:%Y-%m-%d %H:%M} UTC"
+    verb = "is" if limit.measure == "cost" else "are"
     return BudgetExceededError(
-        f"The {what[limit.measure]} that {whose[limit.per]} may use per {limit.period} are used up. "
-        f"This ends at {when}.",
+        f"The {_WHAT[limit.measure]} that {_WHOSE[limit.per]} may use per {limit.period} {verb} used up. "
+        f"This ends at {moment(ends)}.",
         retry_after=max(1.0, (ends - now).total_seconds()),
     )
+
+
+_WHOSE = {"organization": "your organization", "group": "your group", "user": "you", "agent": "this agent"}
+_WHAT = {"tokens": "tokens", "cost": "cost", "calls": "tool calls", "requests": "questions"}
+
+
+def moment(at: datetime) -> str:
+    """A moment in words that need no time zone of the reader's."""
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def number(measure: Measure, amount: float) -> str:
+    """An amount as people read it: whole numbers with separators, money with what is left of it."""
+    return f"{amount:,.2f}" if measure == "cost" else f"{amount:,.0f}"
+
+
+def warning(limit: Limit, spent: float, now: datetime) -> str:
+    """That a limit is nearly reached, in words, with the moment at which it starts anew."""
+    share = 100 * spent / limit.amount if limit.amount else 100
+    return (
+        f"{share:.0f} % of the {_WHAT[limit.measure]} that {_WHOSE[limit.per]} may use per {limit.period} are used: "
+        f"{number(limit.measure, spent)} of {number(limit.measure, limit.amount)}. "
+        f"The count starts anew at {moment(ending(limit.period, now))}."
+    )
+
+
+def too_many_running(per: Per, amount: int) -> TooManyTurnsError:
+    """The refusal of one more answer at once, in words."""
+    if per == "user":
+        return TooManyTurnsError()
+    words = (
+        f"At most {amount} answers may be written at once for {_WHOSE[per]}, and so many are. Try again in a moment."
+    )
+    return TooManyTurnsError(words, public_message=words)

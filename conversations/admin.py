@@ -13,7 +13,6 @@ from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline
 from conversations import audit_admin
 from conversations.models import Conversation, Turn
 
-
 __all__ = ["audit_admin"]  # registers itself
 
 

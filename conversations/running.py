@@ -164,6 +164,9 @@ class TurnTask:
         toolbox = await self._open_toolbox(plan)
         try:
             told = briefing(plan, model, toolbox)
+            if self._started is not None and not turn.rounds:
+                for words in turn.options.get("warnings", ()):
+                    self._notice("budget_nearly_used", words)
             for notice in told.notices:
                 self._notice(notice.code, notice.message, notice.detail)
             self._toolbox, toolbox.images = toolbox, told.images
@@ -261,8 +264,10 @@ class TurnTask:
             self._progress(self._out.last_seq),
             None if offered == self._offered else offered,
         )
+        for words in stored.warnings:
+            self._notice("budget_nearly_used", words)
         self._offered = offered
-        self._asked.update(stored)
+        self._asked.update(stored.questions)
         self._round = event.round + 1
 
     async def _ask(

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounts import audit, policy
 from accounts.actors import Actor, stand_in
+from accounts.budgets import TooManyTurnsError as TooManyTurnsError
 from agents.models import Agent, AgentGrant
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
 from chatui.prepared import PreparedQuery
@@ -31,14 +32,6 @@ class TurnRunningError(ChatUIError):
     code = "turn_running"
     status = 409
     public_message = "The answer before this one is not finished yet."
-
-
-class TooManyTurnsError(ChatUIError):
-    """The user has as many turns running as the limit allows."""
-
-    code = "too_many_turns"
-    status = 429
-    public_message = "You have too many answers running at once. Wait for one to finish, or stop it."
 
 
 class NotContinuableError(ChatUIError):
@@ -118,15 +111,7 @@ def _begun_before(actor: Actor, request_id: UUID) -> Begun | None:
     return Begun(turn.pk, turn.conversation, repeated=True)
 
 
-_running = PreparedQuery(
-    lambda user: Turn.objects.filter(started_by_id=user, status=Turn.Status.RUNNING).values_list("pk"), UUID
-)
-
-
 def _begin(actor: Actor, new: NewTurn) -> Begun:
-    running = len(_running(actor.user_id))
-    if running >= settings.TURN["PER_USER"] and new.conversation_kind is not Conversation.Kind.API:
-        raise TooManyTurnsError
     now = timezone.now()
     fresh = new.conversation_id is None and new.message_id is None
     conversation = _new_conversation(actor, new) if fresh else _conversation(actor, new)
@@ -134,7 +119,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     if agent is None:
         raise NotFoundError(public_message="The agent of this conversation no longer exists. Start a new chat.")
     usable_agent(actor, agent)
-    spending.require(actor, agent.pk)
+    opened = spending.open_turn(actor, agent.pk, tools=new.tools, hidden=new.conversation_kind is Conversation.Kind.API)
     if not fresh and Turn.objects.filter(conversation=conversation, status__in=Turn.OPEN).exists():
         raise TurnRunningError
     _check_selection(agent, new)
@@ -192,6 +177,8 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
             "system": new.system,
             "parameters": dict(new.parameters),
             "via": audit.via_of(actor),
+            "profile": f"{agent.model.endpoint.slug}/{agent.model.slug}",
+            **({"limited": True, "warnings": opened.warnings} if opened.limited else {}),
         },
         first_part=first_part,
         rounds=max((part["round"] for part in answer.parts if "round" in part), default=0),

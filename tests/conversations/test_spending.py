@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
 from accounts.actors import Actor, find_actor
-from accounts.budgets import BudgetExceededError
-from accounts.models import Group, Membership, Organization, User
+from accounts.budgets import BudgetExceededError, TooManyTurnsError
+from accounts.models import BudgetCounter, Group, Membership, Organization, User
 from agents.models import Agent
+from agents.parts import Decision, PreparedCall, ToolRequest
 from chatui.rows import in_rows
-from conversations import spending
-from conversations.models import Conversation, UsageRecord
+from conversations import spending, transitions, turns, usage
+from conversations.models import Conversation, Message, Turn, UsageRecord
+from conversations.transitions import Progress
+from conversations.turns import NewTurn
 from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
 
@@ -84,6 +89,23 @@ async def test_deleting_the_chat_does_not_give_the_budget_back(
         await in_rows(spending.require, actor, agent.pk)
 
 
+def begun(actor: Actor, agent: Agent, **fields: Any) -> Turn:
+    new = NewTurn(request_id=uuid4(), agent=agent.slug, content=[{"type": "text", "text": "x"}], **fields)
+    found = turns.begin_turn(actor, new).turn
+    assert found is not None
+    return found
+
+
+def spend(actor: Actor, turn: Turn, round: int = 1, calls: int = 0, cost: float | None = None, **tokens: int) -> Any:
+    """Store a round of `turn`; `tokens` are what it has used so far."""
+    made = [(uuid4(), PreparedCall(ToolRequest(str(n), "t", "{}"), Decision.ALLOW)) for n in range(calls)]
+    return spending.store_round(actor, turn, round, made, Progress([], round, {"cost": cost, **tokens}, 1.0))
+
+
+def over(turn: Turn) -> None:
+    transitions.end(turn.pk, Message.Status.COMPLETED, None)
+
+
 @pytest.mark.parametrize(
     "budget",
     [
@@ -94,27 +116,185 @@ async def test_deleting_the_chat_does_not_give_the_budget_back(
         {"per": "user", "requests_per_minute": 1},
     ],
 )
+@pytest.mark.parametrize("since", ["before the budget", "after the budget"])
 def test_every_kind_of_bound_refuses_at_its_amount_and_not_below(
-    db: None, alice: User, organization: Organization, make_agent: Callable[..., Agent], budget: dict[str, Any]
+    db: None,
+    alice: User,
+    organization: Organization,
+    make_agent: Callable[..., Agent],
+    budget: dict[str, Any],
+    since: str,
 ) -> None:
     agent = make_agent(organization)
     group = Group.objects.create(organization=organization, slug="analysts")
     Membership.objects.get(user=alice).groups.add(group)
     actor = actor_in(alice)
+    if since == "after the budget":
+        bound(organization, budget)
+        spending.require(actor, agent.pk)
+    turn = begun(actor, agent)
+    try:
+        spend(actor, turn, calls=2, cost=0.5, input_tokens=6, output_tokens=4)
+    except BudgetExceededError:
+        assert since == "after the budget"
+    over(turn)
     bound(organization, budget)
-    spending.require(actor, agent.pk)
-    from django.utils import timezone
-
-    UsageRecord.objects.create(
-        organization=organization,
-        user=alice,
-        agent=agent,
-        turn_id=uuid4(),
-        input_tokens=6,
-        output_tokens=4,
-        cost=0.5,
-        calls=2,
-        created_at=timezone.now(),
-    )
+    with pytest.raises(BudgetExceededError):
+        begun(actor, agent)
     with pytest.raises(BudgetExceededError):
         spending.require(actor, agent.pk)
+
+
+class TestCounting:
+    """What a budget counts: each round once, everybody whom it is of, from the moment it is asked."""
+
+    @pytest.fixture
+    def agent(self, organization: Organization, make_agent: Callable[..., Agent]) -> Agent:
+        return make_agent(organization)
+
+    @pytest.fixture
+    def actor(self, alice: User, agent: Agent) -> Actor:
+        return actor_in(alice)
+
+    def tokens(self) -> dict[str, int]:
+        return {row.per: row.tokens for row in BudgetCounter.objects.as_system().all()}
+
+    def test_rounds_add_up_once_and_the_end_adds_the_last(
+        self, actor: Actor, agent: Agent, organization: Organization
+    ) -> None:
+        bound(organization, {"per": "organization", "tokens_per_day": 900}, {"per": "user", "tokens_per_day": 900})
+        turn = begun(actor, agent)
+        spend(actor, turn, 1, input_tokens=60, output_tokens=40)
+        assert self.tokens() == {"organization": 100, "user": 100}
+        spend(actor, turn, 2, input_tokens=160, output_tokens=90)
+        last = Progress([], 3, {"input_tokens": 260, "output_tokens": 140}, 1.0)
+        transitions.end(turn.pk, Message.Status.COMPLETED, last, turn=turn)
+        assert self.tokens() == {"organization": 400, "user": 400}
+        assert UsageRecord.objects.as_system().get().input_tokens == 260
+
+    def test_what_was_spent_before_a_budget_counts_for_it(
+        self, actor: Actor, agent: Agent, organization: Organization
+    ) -> None:
+        turn = begun(actor, agent)
+        spend(actor, turn, input_tokens=70)
+        over(turn)
+        bound(organization, {"per": "user", "tokens_per_month": 100})
+        again = begun(actor, agent)
+        with pytest.raises(BudgetExceededError):
+            spend(actor, again, input_tokens=30)
+        assert self.tokens() == {"user": 100}
+
+    def test_a_new_period_begins_at_nothing(
+        self, actor: Actor, agent: Agent, organization: Organization, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bound(organization, {"per": "user", "tokens_per_day": 10})
+        turn = begun(actor, agent)
+        with pytest.raises(BudgetExceededError):
+            spend(actor, turn, input_tokens=10)
+        over(turn)
+        tomorrow = timezone.now() + timedelta(days=1)
+        monkeypatch.setattr(spending.timezone, "now", lambda: tomorrow)
+        assert begun(actor, agent)
+
+    def test_the_last_call_is_made_and_the_next_is_not(
+        self, actor: Actor, agent: Agent, organization: Organization
+    ) -> None:
+        bound(organization, {"per": "user", "tool_calls_per_day": 2})
+        turn = begun(actor, agent)
+        spend(actor, turn, 1, calls=2)
+        with pytest.raises(BudgetExceededError) as refused:
+            spend(actor, turn, 2, calls=1)
+        assert "tool calls" in refused.value.public_message
+        made = list(turn.calls.order_by("round").values_list("status", flat=True))
+        assert made == ["running", "running", "pending"]  # the third was never begun
+
+    def test_where_calls_are_used_up_a_turn_without_tools_may_begin(
+        self, actor: Actor, agent: Agent, organization: Organization
+    ) -> None:
+        bound(organization, {"per": "user", "tool_calls_per_day": 0})
+        with pytest.raises(BudgetExceededError):
+            begun(actor, agent)
+        assert begun(actor, agent, tools=False)
+
+    def test_a_refused_question_does_not_count_as_one(
+        self, actor: Actor, agent: Agent, organization: Organization
+    ) -> None:
+        bound(organization, {"per": "user", "requests_per_minute": 1, "tokens_per_day": 100})
+        over(begun(actor, agent))
+        for _ in range(3):
+            with pytest.raises(BudgetExceededError):
+                begun(actor, agent)
+        assert {row.requests for row in BudgetCounter.objects.as_system().filter(period="minute")} == {1}
+
+    def test_a_colleague_of_the_same_group_uses_the_same_budget(
+        self, actor: Actor, agent: Agent, organization: Organization, alice: User, bob: User
+    ) -> None:
+        group = Group.objects.create(organization=organization, slug="analysts")
+        for user in (alice, bob):
+            Membership.objects.get(user=user).groups.add(group)
+        bound(organization, {"per": "group", "tokens_per_day": 10})
+        turn = begun(actor_in(alice), agent)
+        with pytest.raises(BudgetExceededError):
+            spend(actor_in(alice), turn, input_tokens=10)
+        with pytest.raises(BudgetExceededError):
+            begun(actor_in(bob), agent)
+
+    @pytest.mark.parametrize("per", ["organization", "group", "agent", "user"])
+    def test_as_many_answers_at_once_as_a_budget_says(
+        self, per: str, agent: Agent, organization: Organization, alice: User, bob: User
+    ) -> None:
+        group = Group.objects.create(organization=organization, slug="analysts")
+        for user in (alice, bob):
+            Membership.objects.get(user=user).groups.add(group)
+        bound(organization, {"per": per, "running_turns": 1})
+        turn = begun(actor_in(alice), agent)
+        second = alice if per == "user" else bob
+        with pytest.raises(TooManyTurnsError):
+            begun(actor_in(second), agent)
+        over(turn)
+        assert begun(actor_in(second), agent)
+
+    def test_a_budget_gives_a_user_more_at_once_than_the_default(
+        self, actor: Actor, agent: Agent, organization: Organization, settings: Any
+    ) -> None:
+        settings.TURN = settings.TURN | {"PER_USER": 1}
+        bound(organization, {"per": "user", "running_turns": 2})
+        begun(actor, agent)
+        begun(actor, agent)
+        with pytest.raises(TooManyTurnsError):
+            begun(actor, agent)
+
+    def test_a_warning_comes_once_in_a_period(self, actor: Actor, agent: Agent, organization: Organization) -> None:
+        bound(organization, {"per": "user", "tokens_per_day": 100})
+        turn = begun(actor, agent)
+        assert spend(actor, turn, 1, input_tokens=79).warnings == ()
+        (words,) = spend(actor, turn, 2, input_tokens=85).warnings
+        assert words.startswith("85 % of the tokens that you may use per day are used: 85 of 100.")
+        assert "UTC" in words
+        assert spend(actor, turn, 3, input_tokens=90).warnings == ()
+        assert begun(actor, agent).options["warnings"] == ()
+
+    def test_without_budgets_a_round_is_counted_nowhere_and_costs_one_query_more_than_itself(
+        self, actor: Actor, agent: Agent, django_assert_num_queries: Any
+    ) -> None:
+        turn = begun(actor, agent)
+        spend(actor, turn, 1, input_tokens=1)
+        assert not BudgetCounter.objects.as_system().exists()
+        with django_assert_num_queries(1):
+            usage.record(turn, {"input_tokens": 2})
+
+
+async def test_a_person_is_told_when_a_budget_is_nearly_used_up(
+    owner: User, organization: Organization, endpoint: Endpoint
+) -> None:
+    await in_rows(bound, organization, {"per": "user", "tokens_per_day": 120})
+    endpoint.script(text("one", usage=TOKENS), text("two", usage=TOKENS))
+    async with await Chat.of(owner) as chat:
+        await chat.ask()
+        turn_id = await chat.start()
+        notice = await chat.until("notice")
+        assert notice["code"] == "budget_nearly_used"
+        assert "83 % of the tokens" in notice["message"]
+        finished = await chat.until("turn.finished", lambda frame: frame["turn_id"] == str(turn_id))
+        assert finished["outcome"] == "completed"
+        assert any(part["type"] == "notice" for part in finished["message"]["parts"])
