@@ -59,11 +59,11 @@ def briefing(plan: TurnPlan, model: ChatModel, toolbox: TurnToolbox) -> Briefing
         readable=can_read_on(offered),
     )
     system = [ModelMessage("system", (TextContent(prompt),))] if prompt else []
-    notices = [*_problems(plan, toolbox), *past.notices]
+    notices = [*problem_notices(plan, toolbox), *past.notices]
     return Briefing([*system, *past.messages], past.open_round, notices, past.images)
 
 
-def _problems(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:
+def problem_notices(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:
     """Which servers offer nothing, and why, once a turn, before the model is called."""
     if not toolbox.problems or plan.turn.rounds > 0:
         return []
