@@ -1,5 +1,5 @@
 // Which conversation is shown: opening, loading again, switching branches, and the address that goes with it.
-import { loaded } from "./state.js";
+import { asksMeanwhile, loaded } from "./state.js";
 import { newestLeaf } from "./tree.js";
 import { createTurn } from "./turn.js";
 
@@ -63,7 +63,8 @@ export async function load(chat, id) {
   if (loading.signal.aborted) return;
   const { conversation, messages, leaf, open } = loaded(found);
   const message = open && Object.values(messages).find((one) => one.role === "assistant" && one.turn_id === open.id);
-  const turn = message ? createTurn(open.id, message.seq, message, open.status) : null;
+  const status = message?.parts.some(asksMeanwhile) ? "waiting" : open?.status;
+  const turn = message ? createTurn(open.id, message.seq, message, status) : null;
   chat.store.set((state) => {
     // Frames may have come while this was fetched: whichever knows more is kept.
     const ahead = turn && state.turn && state.turn.id === turn.id && state.turn.seq > turn.seq;

@@ -1,5 +1,6 @@
 // What each frame of the server does to the state.
 import { announce, announceNow } from "./announce.js";
+import { answerRefused } from "./answering.js";
 import { anyOf } from "./approval-view.js";
 import { countApprovals } from "./approvals.js";
 import { follow, load, openConversation } from "./conversation.js";
@@ -31,7 +32,7 @@ const HANDLERS = {
   "error"(chat, frame) {
     if (!frame.request_id) {
       console.warn("chatui: the server reports", frame.code, frame.message);
-    } else if (!refused(chat, frame)) {
+    } else if (!refused(chat, frame) && !answerRefused(chat, frame)) {
       settledByRequest(chat, frame);
     }
   },
@@ -126,6 +127,8 @@ function tell(chat, frame, turn) {
     if (turn.outcome === "failed") announceNow(`The answer failed. ${turn.error?.message || ""}`);
     else announce(OUTCOMES[turn.outcome] || "The answer ended.");
     chat.composer?.answerEnded();
+  } else if (frame.type === "elicitation.requested") {
+    announceNow(`${frame.title || frame.server} asks you: ${frame.message.slice(0, 300)}`);
   } else if (frame.type === "call.approval" && frame.can_decide === false) {
     announce(`${toolWords(frame)} waits for the approval of ${anyOf(frame.approvers)}.`);
   } else if (frame.type === "call.approval") {

@@ -19,6 +19,7 @@ export function initialState(config) {
     pending: null, // a request for one: {requestId, type, parentId, messageId, parts, at}
     signIns: {}, // server's slug → what became of a sign-in there: see sign-in.js
     approvals: 0, // how many wait for this person, wherever they were asked
+    answers: {}, // question id → what was entered in a server's form so far: see answering.js
     decisions: {}, // call id → {state: "sending" | "failed", message}
     editing: null, // id of the message that is being edited
     stopping: null, // id of the turn, or of the request, that is being stopped
@@ -85,10 +86,20 @@ function leafOf(conversation, messages) {
   return roots.length ? newestLeaf(messages, roots[roots.length - 1].id) : null;
 }
 
+/** Whether a running call asks its person meanwhile. */
+export function asksMeanwhile(part) {
+  return part.status === "running" && part.question?.kind === "elicitation" && part.question.state === "open";
+}
+
+/** Whether the call waits for a person: before it runs, or while it does. */
+export function isAsking(call) {
+  return call.status === "waiting" || asksMeanwhile(call);
+}
+
 /** The calls of the shown turn that wait for their person. */
 export function waitingCalls(state) {
   if (!state.turn) return [];
-  return state.turn.message.parts.filter((part) => part.type === "call" && part.status === "waiting");
+  return state.turn.message.parts.filter((part) => part.type === "call" && isAsking(part));
 }
 
 export function openTurns(turns) {

@@ -3,22 +3,24 @@ import { useEffect, useState } from "preact/hooks";
 import { ApprovalCard } from "./approval.js";
 import { useChat, useStore } from "./context.js";
 import { cancelCall } from "./deciding.js";
+import { ElicitationCard } from "./elicitation.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { SignInCard } from "./sign-in-card.js";
+import { isAsking } from "./state.js";
 import { Artifact, isImage, ToolResult } from "./toolresult.js";
 import { Arguments, gist, isShortened, useWholeCall, visible } from "./values.js";
 import { CALL_STATES, count, duration, toolWords } from "./words.js";
 
 const ICONS = { ok: "check", waiting: "shield", pending: "clock", denied: "close", cancelled: "close", expired: "clock" };
 const OPEN = new Set(["pending", "waiting", "running"]);
-const CARDS = { approval: ApprovalCard, authorization: SignInCard };
+const CARDS = { approval: ApprovalCard, authorization: SignInCard, elicitation: ElicitationCard };
 
 /** `live`: they belong to the answer that is being written now. */
 export function Calls({ calls, live }) {
   const [choice, setChoice] = useState(null);
   if (calls.length === 1) return html`<div class="calls"><${Call} call=${calls[0]} live=${live} /></div><${Pictures} calls=${calls} />`;
-  const asking = calls.filter((call) => call.status === "waiting");
+  const asking = calls.filter(isAsking);
   const open = choice ?? (live || calls.some((call) => OPEN.has(call.status)) || calls.length < 4);
   return html`<div class="calls group">
     <button type="button" class="calls-summary" aria-expanded=${open} onClick=${() => setChoice(!open)}>
@@ -52,7 +54,7 @@ export function summary(calls) {
 }
 
 function Call({ call, live }) {
-  if (call.status === "waiting" && call.question?.state !== "expired") {
+  if (isAsking(call) && call.question?.state !== "expired") {
     const Card = CARDS[call.question?.kind] || ApprovalCard;
     return html`<${Card} call=${call} live=${live} />`;
   }

@@ -72,6 +72,17 @@ const FOLDS = {
     if (!frame.call_id) return;
     call(turn, frame, { status: "pending", account: frame.account }, answered);
   },
+  "elicitation.requested"(turn, frame) {
+    const { server, title, mode, message, schema, order, url, host, step, steps, expires_at } = frame;
+    const details = { server, title, mode, message, schema, order, url, host, step, steps };
+    call(turn, frame, { question: { id: frame.elicitation_id, kind: "elicitation", state: "open", details, expires_at } });
+  },
+  "elicitation.resolved"(turn, frame) {
+    call(turn, frame, {}, (part) => {
+      if (part.question?.id !== frame.elicitation_id) return part;
+      return answered({ ...part, status: part.status === "waiting" ? "pending" : part.status });
+    });
+  },
   "call.progress"(turn, frame) {
     const { progress, total, message } = frame;
     call(turn, frame, { progress: { progress, total, message } });
