@@ -22,7 +22,7 @@ from chatui.rows import in_rows
 from mcpservers.errors import LinkError, NotReadyError, ServerUnavailableError
 from mcpservers.models import SignInToken
 from mcpservers.oauth import leases
-from mcpservers.oauth.client_auth import Credentials, method_for
+from mcpservers.oauth.client_auth import Credentials
 from mcpservers.oauth.grants import GrantRefusedError, request_token
 from mcpservers.oauth.metadata import same_issuer
 from mcpservers.oauth.web import Web
@@ -226,8 +226,11 @@ async def metadata_of(web: Web, provider: Provider) -> dict[str, str]:
 
 
 def credentials_of(provider: Provider, said: dict[str, str]) -> Credentials:
-    """This product as the provider's client."""
-    method = method_for(said["methods"].split(), secret=bool(provider.secret), key=False, wanted=provider.method)
+    """This product as the provider's client; it proves itself as allauth does when people sign in."""
+    supported = said["methods"].split()
+    basic = "client_secret_basic" in supported and "client_secret_post" not in supported
+    wanted = provider.method or ("client_secret_basic" if basic else "client_secret_post")
+    method = wanted if provider.secret else "none"
     return Credentials(provider.client_id, method, provider.secret)
 
 
