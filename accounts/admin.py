@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
@@ -11,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from accounts import audit, signals
+from accounts import audit, rule_warnings, signals
 from accounts.admin_forms import (
     ApiKeyForm,
     GroupForm,
@@ -89,14 +91,19 @@ class GroupAdmin(TenantAdmin):
     list_filter = (("organization", TenantFilter),)
     search_fields = ("slug", "name")
     form = GroupForm
-    readonly_fields = ("member_names",)
-    fieldsets = ((None, {"fields": ("organization", "slug", "name", "members")}),)
+    readonly_fields = ("member_names", "rule_warnings")
+    fieldsets = (
+        (None, {"fields": ("organization", "slug", "name", "members")}),
+        (_("What its members' tools may do"), {"fields": ("rules", "rule_warnings")}),
+    )
     add_fieldsets = ((None, {"fields": ("organization", "slug", "name")}),)
+    # What rules of groups match: `server__tool` by organization. Set by who knows tools.
+    known_tools: ClassVar[Callable[[UUID], Collection[str]]] = staticmethod(lambda organization_id: ())
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None or self.has_change_permission(request, obj):
             return super().get_fieldsets(request, obj)
-        return [(None, {"fields": ("organization", "slug", "name", "member_names")})]
+        return [(None, {"fields": ("organization", "slug", "name", "member_names", "rules", "rule_warnings")})]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("memberships")
@@ -104,6 +111,11 @@ class GroupAdmin(TenantAdmin):
     @admin.display(description=_("Members"))
     def member_names(self, obj: Group) -> str:
         return ", ".join(obj.memberships.order_by("user__username").values_list("user__username", flat=True)) or "–"
+
+    @admin.display(description=_("Warnings"))
+    def rule_warnings(self, obj: Group) -> Any:
+        names = type(self).known_tools(obj.organization_id)
+        return rule_warnings.as_list(rule_warnings.warnings(obj.organization_id, obj.rules, names))
 
     @admin.display(description=_("Members"))
     def size(self, obj: Group) -> int:

@@ -17,6 +17,7 @@ from unfold.widgets import (
 from accounts import audit
 from accounts.models import ApiKey, AuditAction, Membership, Organization, Role, User
 from accounts.tenant_admin import Reach, TenantForm, within
+from chatui.form_fields import RulesField
 
 
 def last_owner(membership: Membership) -> bool:
@@ -73,6 +74,13 @@ def _username(row: Membership) -> str:
 
 
 class GroupForm(TenantForm):
+    rules = RulesField(
+        label=_("Rules"),
+        help_text=_(
+            "What happens to its members' calls, on top of the rules of servers and agents: the strictest decides."
+            " Patterns are over server__tool."
+        ),
+    )
     members = forms.ModelMultipleChoiceField(
         label=_("Members"), queryset=Membership.objects.none(), required=False, widget=forms.CheckboxSelectMultiple
     )

@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from accounts import audit
+from accounts import audit, rule_warnings
 from accounts.admin_audit import target_of
 from accounts.models import AuditAction
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantStackedInline, TenantTabularInline
@@ -21,6 +21,7 @@ from agents.providers.chat_model import EndpointError
 from agents.providers.endpoints import test_endpoint
 from agents.providers.settings import settings_of
 from mcpservers.admin_forms import GrantForm
+from mcpservers.known_tools import subjects_of
 
 
 class ModelProfileInline(TenantStackedInline):
@@ -136,6 +137,7 @@ class AgentAdmin(TenantAdmin):
     list_filter = (("organization", TenantFilter), "enabled")
     search_fields = ("name", "slug", "description")
     form = AgentForm
+    readonly_fields = ("rule_warnings",)
     inlines = (AgentServerInline, AgentGrantInline)
     fieldsets = (
         (None, {"fields": ("organization", "name", "slug", "description", "enabled")}),
@@ -144,7 +146,7 @@ class AgentAdmin(TenantAdmin):
             _("Limits and parameters"),
             {"fields": (("max_rounds", "max_output_tokens", "reasoning_effort"), ("temperature", "top_p"))},
         ),
-        (_("What its tools may do"), {"fields": ("rules", "user_servers")}),
+        (_("What its tools may do"), {"fields": ("rules", "rule_warnings", "user_servers")}),
     )
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Any = None) -> dict[str, Any]:
@@ -158,6 +160,13 @@ class AgentAdmin(TenantAdmin):
         if db_field.name == "instructions" and field is not None:
             field.widget.attrs["rows"] = 12
         return field
+
+    @admin.display(description=_("Warnings"))
+    def rule_warnings(self, obj: Agent) -> Any:
+        if obj.pk is None or obj._state.adding:
+            return "–"
+        names = subjects_of(obj.organization_id, obj.servers.values_list("server_id", flat=True))
+        return rule_warnings.as_list(rule_warnings.warnings(obj.organization_id, obj.rules, names))
 
     @admin.display(description=_("MCP servers"))
     def server_names(self, obj: Agent) -> str:

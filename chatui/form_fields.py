@@ -175,13 +175,21 @@ def _is_rows(value: Any, columns: Sequence[Column]) -> bool:
     return isinstance(value, list) and all(isinstance(row, dict) and row.keys() == keys for row in value)
 
 
+def _joined(rule: Row) -> str:
+    """The approvers of a rule, or of a row, as they are typed."""
+    names = rule.get("approvers") or ()
+    return names if isinstance(names, str) else ", ".join(names)
+
+
 class RulesField(_RowsField):
-    """`[{tool: glob, do: allow|ask|deny, remember?: False}]`, in order: the first match decides."""
+    """`[{tool: glob, do: allow|ask|deny, remember?, edit?, approvers?}]`, in order: the first match decides."""
 
     columns = (
         Column("tool", _("Tools (a name or a pattern such as get_*)")),
         Column("do", _("Decision"), "select", [("allow", _("allow")), ("ask", _("ask")), ("deny", _("deny"))], "ask"),
+        Column("approvers", _("Who is asked (user names, group:name; empty: whose call it is)")),
         Column("remember", _("“Always allow” may be answered"), "checkbox", default=True),
+        Column("edit", _("Arguments may be changed"), "checkbox", default=False),
     )
     key = "tool"
 
@@ -189,12 +197,24 @@ class RulesField(_RowsField):
         for number, row in enumerate(rows, start=1):
             if row["do"] not in ("allow", "ask", "deny"):
                 raise ValidationError(_("Rule %(number)s: choose allow, ask or deny."), params={"number": number})
-        return [
-            {"tool": row["tool"], "do": row["do"]} | ({} if row["remember"] else {"remember": False}) for row in rows
-        ]
+        return [self._rule(row) for row in rows]
+
+    @staticmethod
+    def _rule(row: Row) -> Row:
+        """What is as it is without saying so is left out."""
+        rule: Row = {"tool": row["tool"], "do": row["do"]}
+        if not row["remember"]:
+            rule["remember"] = False
+        if row["edit"]:
+            rule["edit"] = True
+        names = [name.strip() for name in row["approvers"].split(",") if name.strip()]
+        return rule | ({"approvers": names} if names else {})
 
     def to_rows(self, value: Any) -> list[Row]:
-        return [{"remember": True} | rule for rule in value or ()]
+        return [{"remember": True, "edit": False} | rule | {"approvers": _joined(rule)} for rule in value or ()]
+
+    def prepare_value(self, value: Any) -> Any:
+        return self.to_rows(value)  # a rule with every key looks like a row
 
 
 class VariablesField(_RowsField):

@@ -18,8 +18,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from accounts import audit
+from accounts import audit, rule_warnings
 from accounts.actors import find_actor
+from accounts.admin import GroupAdmin
 from accounts.admin_audit import target_of
 from accounts.models import AuditAction
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
@@ -30,9 +31,13 @@ from mcpservers.admin_log import end_of_log
 from mcpservers.admin_pins import PinnedTools
 from mcpservers.admin_tools import stored_definition, stored_tools
 from mcpservers.admin_try import TryForm, record_trial, try_tool
+from mcpservers.approvals import matches
 from mcpservers.connections import close_connection, live_connections
+from mcpservers.known_tools import names_of, subjects_of
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.scope import scope_of
+
+GroupAdmin.known_tools = staticmethod(subjects_of)
 
 
 class ServerGrantInline(TenantTabularInline):
@@ -61,13 +66,16 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
     form = MCPServerForm
     secrets = ("headers", "env")
     inlines = (ServerGrantInline,)
-    readonly_fields = ("scope", "tools")
+    readonly_fields = ("scope", "tools", "rule_warnings")
     change_form_outer_before_template = "admin/mcpservers/mcpserver/buttons.html"
     fieldsets = (
         (None, {"fields": ("organization", "title", "slug", "description", "enabled")}),
         (_("Connection"), {"fields": ("transport", "url", "command", "args", ("timeout", "connect_timeout"), "scope")}),
         (_("Credentials"), {"fields": ("headers", "env", "variables")}),
-        (_("What its tools may do"), {"fields": ("trust", "new_tools", "read_only", "rules", "use_instructions")}),
+        (
+            _("What its tools may do"),
+            {"fields": ("trust", "new_tools", "read_only", "rules", "rule_warnings", "use_instructions")},
+        ),
         (_("Tools"), {"fields": ("tools",)}),
     )
     add_fieldsets = (
@@ -148,6 +156,14 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
     @admin.display(description=_("What it offers"))
     def tools(self, obj: MCPServer) -> str:
         return render_to_string("admin/mcpservers/mcpserver/tools.html", {"list": stored_tools(obj), "server": obj})
+
+    @admin.display(description=_("Warnings"))
+    def rule_warnings(self, obj: MCPServer) -> Any:
+        names = names_of(obj)
+        found = rule_warnings.warnings(obj.organization_id, obj.rules, names)
+        lost = [glob for glob in obj.read_only if names and not any(matches(glob, name) for name in names)]
+        found += [f"Read-only tools: “{glob}” matches no tool that is known." for glob in lost]
+        return rule_warnings.as_list(found)
 
     # Buttons.
 

@@ -275,7 +275,7 @@ async def test_somebody_elses_question_is_not_found_by_its_id_either(
         with pytest.raises(NotFoundError):
             await in_rows(pending.one, who, question)
         with pytest.raises(NotFoundError):
-            await in_rows(lambda who=who: questions.decide(who, Decision("allow_once"), question_id=question))
+            await in_rows(questions.decide, who, Decision("allow_once"), question_id=question)
 
 
 # --- Rules of groups ----------------------------------------------------------------------------------------------

@@ -210,7 +210,8 @@ def test_nobody_asks_about_another_organization(
 
 def test_values_of_variables_are_not_told(alice: User, bob: User, server: MCPServer, agent: Agent) -> None:
     _save(server, variables={"TOKEN": {}}, headers={"X": "{{TOKEN}}"})
-    UserVariables.objects.create(server=server, user=bob, values={"TOKEN": "canary"})
+    values: Any = {"TOKEN": "canary"}
+    UserVariables.objects.create(server=server, user=bob, values=values)
     for name in ("why", "preview"):
         response = page(alice, name, user=bob.pk, server=server.pk, tool="write", agent=agent.pk)
         assert response.status_code == 200

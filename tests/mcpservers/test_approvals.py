@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcpservers.approvals import Do, RuleList, claims, verdict
+from accounts.actors import GroupRules
+from mcpservers.approvals import Do, RuleList, claims, rule_lists, verdict
 
 
 def rules(*pairs: tuple[str, str], origin: str = "the server", subject: str = "") -> RuleList:
@@ -89,3 +90,48 @@ def test_hints_are_claims() -> None:
     assert claims(hints) == {"readOnlyHint": True, "destructiveHint": False}
     assert claims(None) == {}
     assert claims(["readOnlyHint"]) == {}
+
+
+# --- What a rule that asks may add --------------------------------------------------------------------------------
+
+
+def asking(origin: str = "the server", **rule: Any) -> RuleList:
+    return RuleList(origin, [{"tool": "*", "do": "ask", **rule}])
+
+
+def test_arguments_may_be_changed_only_where_every_list_that_asks_lets_one() -> None:
+    assert verdict("t", lists=[asking(edit=True)]).edit
+    assert not verdict("t", lists=[asking()]).edit
+    assert not verdict("t", lists=[asking(edit=True), asking("the agent")]).edit
+    assert not verdict("t", lists=[]).edit
+
+
+def test_each_list_that_names_approvers_has_a_say() -> None:
+    decided = verdict(
+        "t", lists=[asking(approvers=["bob"]), asking("the agent"), asking("a group", approvers=["carol"])]
+    )
+    assert decided.approvers == (("bob",), ("carol",))
+    allowed = RuleList("the agent", [{"tool": "*", "do": "allow"}])
+    assert verdict("t", lists=[asking(approvers=["bob"]), allowed]).approvers == (("bob",),)
+
+
+@pytest.mark.parametrize("approvers", ["bob", [7], {"bob": 1}])
+def test_approvers_that_cannot_be_understood_deny(approvers: Any) -> None:
+    assert verdict("t", lists=[asking(approvers=approvers)]).do is Do.DENY
+
+
+def test_rules_of_one_pattern_that_contradict_each_other_deny() -> None:
+    decided = verdict("t", lists=[rules(("t", "allow"), ("*", "ask"), ("t", "ask"))])
+    assert decided.do is Do.DENY
+    assert "contradict" in decided.reason
+    assert verdict("t", lists=[rules(("t", "allow"), ("*", "ask"), ("t", "allow"))]).do is Do.ALLOW
+
+
+def test_the_rules_of_groups_are_matched_like_an_agents() -> None:
+    groups = [GroupRules("interns", [{"tool": "notes__*", "do": "deny"}])]
+    lists = rule_lists("notes", "write", server=[{"tool": "*", "do": "allow"}], groups=groups)
+    decided = verdict("write", lists=lists)
+    assert decided.do is Do.DENY
+    assert "interns" in decided.reason
+    other = rule_lists("other", "write", server=[{"tool": "*", "do": "allow"}], groups=groups)
+    assert verdict("write", lists=other).do is Do.ALLOW

@@ -1,0 +1,111 @@
+"""Rules as people write them: what is refused, what is told, and who a rule lets answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from accounts import approvers, rule_warnings
+from accounts.models import Group, Membership, Organization, User
+from accounts.rules import rule_findings, unreached
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ("allow", "list"),
+        ([{"tool": "*"}], "Rule 1"),
+        ([{"tool": "*", "do": "maybe"}], "allow, ask, deny"),
+        ([{"tool": "", "do": "ask"}], "pattern"),
+        ([{"tool": "*", "do": "ask", "who": "bob"}], "may have"),
+        ([{"tool": "*", "do": "ask", "edit": "yes"}], "edit"),
+        ([{"tool": "*", "do": "ask", "remember": 1}], "remember"),
+        ([{"tool": "*", "do": "ask", "approvers": []}], "approvers"),
+        ([{"tool": "*", "do": "ask", "approvers": "bob"}], "approvers"),
+        ([{"tool": "*", "do": "ask", "approvers": ["group:No Such"]}], "group:name"),
+        ([{"tool": "*", "do": "allow", "approvers": ["bob"]}], "only a rule with ask"),
+        ([{"tool": "a", "do": "allow"}, {"tool": "*", "do": "ask"}, {"tool": "a", "do": "deny"}], "Rule 3 contradicts"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_its_place(rules: Any, words: str) -> None:
+    (finding,) = rule_findings(rules)
+    assert words in finding
+
+
+def test_a_whole_rule_is_fine() -> None:
+    rule = {"tool": "pay_*", "do": "ask", "remember": False, "edit": True, "approvers": ["bob", "group:finance"]}
+    assert list(rule_findings([rule, {"tool": "*", "do": "allow"}])) == []
+
+
+def test_rules_that_decide_nothing_are_told() -> None:
+    rules = [{"tool": "get_*", "do": "allow"}, {"tool": "get_a", "do": "ask"}, {"tool": "gone", "do": "deny"}]
+    told = dict(unreached(rules, {"get_a", "get_b"}))
+    assert told.keys() == {2, 3}
+    assert "before it" in told[2]
+    assert "matches no tool" in told[3]
+    assert dict(unreached([{"tool": "*", "do": "ask"}, {"tool": "a", "do": "deny"}], ())).keys() == {2}
+
+
+def test_names_become_people_who_may_answer(
+    organization: Organization, alice: User, bob: User, charlie: User, make_member: Callable[..., User]
+) -> None:
+    make_member("carol", organization, "auditor")
+    group = Group.objects.create(organization=organization, slug="finance")
+    group.memberships.set(Membership.objects.filter(user__in=[alice, bob]))
+    found = approvers.resolve(organization.pk, [["bob", "carol", "charlie", "nobody"]])
+    assert found.people == {bob.pk: "bob"}, "neither an auditor nor a stranger answers"
+    assert approvers.resolve(organization.pk, [["group:finance"]]).people == {alice.pk: "alice", bob.pk: "bob"}
+    assert approvers.resolve(organization.pk, [["group:finance"], ["bob"]]).people == {bob.pk: "bob"}
+    assert "different approvers" in approvers.resolve(organization.pk, [["alice"], ["bob"]]).problem
+    Membership.objects.filter(user=bob).update(is_active=False)
+    assert approvers.resolve(organization.pk, [["bob"]]).people == {}
+
+
+def test_a_group_of_another_organization_is_nobody(
+    organization: Organization, other_organization: Organization, bob: User, charlie: User
+) -> None:
+    group = Group.objects.create(organization=other_organization, slug="finance")
+    group.memberships.set(Membership.objects.filter(user=charlie))
+    assert approvers.resolve(organization.pk, [["group:finance"]]).people == {}
+
+
+def test_approvers_who_cannot_answer_are_told(organization: Organization, bob: User) -> None:
+    Group.objects.create(organization=organization, slug="empty")
+    rules = [
+        {"tool": "a", "do": "ask", "approvers": ["bob", "left"]},
+        {"tool": "b", "do": "ask", "approvers": ["group:gone", "group:empty"]},
+    ]
+    told = rule_warnings.warnings(organization.pk, rules, ())
+    assert [line.split(":")[0] for line in told] == ["Rule 1", "Rule 2", "Rule 2", "Rule 2"]
+    assert "does not exist" in told[1]
+    assert "no member" in told[2]
+    assert "are denied" in told[3]
+
+
+def test_a_groups_rules_are_edited_in_the_admin_with_their_warnings(organization: Organization, alice: User) -> None:
+    group = Group.objects.create(organization=organization, slug="interns")
+    client = Client()
+    client.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
+    address = reverse("admin:accounts_group_change", args=[group.pk])
+    row = {
+        "rules-0-tool": "notes__*",
+        "rules-0-do": "ask",
+        "rules-0-approvers": "left, group:gone",
+        "rules-0-edit": "on",
+    }
+    data = {"slug": "interns", "name": "", "rules-rows": "1", **row}
+    assert client.post(address, data).status_code == 302
+    group.refresh_from_db()
+    assert group.rules == [
+        {"tool": "notes__*", "do": "ask", "remember": False, "edit": True, "approvers": ["left", "group:gone"]}
+    ]
+    page = client.get(address).content.decode()
+    assert "nobody can approve" in page
+    assert "left, group:gone" in page
+    refused = client.post(address, data | {"rules-0-do": "deny"})
+    assert refused.status_code == 200
+    assert "only a rule with ask" in refused.content.decode()
