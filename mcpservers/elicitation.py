@@ -261,7 +261,10 @@ def _options(name: str, part: Mapping[str, Any], titled: str) -> list[JSONObject
     for value in values:
         if not isinstance(value, str) or len(value) > MAX_OPTION or clean(value) != value:
             raise UnaskableError(f"The choices of “{_label(name)}” cannot be shown.")
-    return [{"const": value, "title": _words(title, MAX_OPTION) or _label(value)} for value, title in found]
+    return [
+        {"const": value, "title": _words(title, MAX_OPTION) or _words(value, MAX_OPTION) or "…"}
+        for value, title in found
+    ]
 
 
 def _titled(options: object) -> Iterator[tuple[Any, Any]]:

@@ -55,6 +55,6 @@ function Entry({ field, id, value, common, enter }) {
     return html`<textarea id=${id} rows="4" dir="auto" aria-required=${required} value=${value} ...${common} onInput=${typing}></textarea>`;
   }
   const number = field.kind === "number" ? { step: field.part.type === "integer" ? 1 : "any", min: field.part.minimum, max: field.part.maximum, inputmode: "decimal" } : {};
-  return html`<input type=${TYPES[field.kind] || "text"} id=${id} dir="auto" autocomplete="off" aria-required=${required} value=${value}
+  return html`<input class="input" type=${TYPES[field.kind] || "text"} id=${id} dir="auto" autocomplete="off" aria-required=${required} value=${value}
     ...${number} ...${common} onInput=${typing} />`;
 }

@@ -69,7 +69,7 @@ function Address({ question, given, can, server, state }) {
       <div><dt>Address</dt><dd><code>${visible(url || "")}</code></dd></div>
     </dl>
     <p class="muted small">Open it only if you know ${visible(host || "that site")} and expected this. It is a page of another site, in a window of its own; what you do there is between you and it. Then tell ${server} here that you opened it.</p>
-    ${can && address && html`<p><a class="button" href=${address} target="_blank" rel="noopener noreferrer" referrerpolicy="no-referrer"
+    ${can && address && html`<p><a class=${`button ${given.opened ? "" : "primary"}`} href=${address} target="_blank" rel="noopener noreferrer" referrerpolicy="no-referrer"
       onClick=${() => change(chat, question.id, { opened: true })}><${Icon} name="external" size=${16} />Open ${visible(host || "")}<span class="visually-hidden"> (opens a window)</span></a></p>`}
     <${Actions} question=${question} can=${can} state=${state} accept=${html`<button type="button" class=${`button ${given.opened ? "primary" : ""}`} disabled=${!can || !address}
       onClick=${() => answer(chat, question.id, "accept")}>Accept: I opened it</button>`} />
