@@ -27,6 +27,7 @@ from agents.parts import (
     ToolStatus,
     error_result,
 )
+from agents.signing_in import sign_in_first
 from agents.toolbox import AskCallback, ProgressCallback
 from agents.understanding import understand
 from chatui.errors import ChatUIError
@@ -65,6 +66,7 @@ class MCPToolbox:
     present: bool = True
     dialect: str = "openai"
     request: RequestContext | None = None  # of the turn, for servers whose definition depends on it
+    accounts: Mapping[str, str] = field(default_factory=dict)  # chosen for the conversation: server's slug → account
     always: Always | None = None  # what the actor has allowed for good; None: nothing can be
     _tools: dict[str, OfferedTool] = field(default_factory=dict)
     _withheld: dict[str, OfferedTool] = field(default_factory=dict)
@@ -151,6 +153,7 @@ class MCPToolbox:
             annotations=definition.annotations,
             pin=definition.pin,
             person=self._person(call, ask),
+            account_id=self._account_id(tool),
         )
         if outcome.asked is not None:
             return PersonNeeded("elicitation", outcome.asked.card, outcome.asked.kept)
@@ -161,10 +164,19 @@ class MCPToolbox:
             [Artifact(item.data, item.media_type, item.name) for item in outcome.artifacts],
             outcome.duration_ms,
         )
+        if outcome.sign_in is not None:
+            return sign_in_first(self.actor, call, outcome.sign_in, result, present=self.present)
         if outcome.missing:
             self._missing[tool.exposed_name] = replace(result, duration_ms=0)
             self._withheld[tool.exposed_name] = self._tools.pop(tool.exposed_name, tool)
         return result
+
+    def _account_id(self, tool: OfferedTool) -> UUID | None:
+        """The account that people were shown, so that no other one acts; None for whichever is the default by then."""
+        if tool.account is not None:
+            return tool.account.id
+        chosen = self.accounts.get(tool.server_slug)
+        return UUID(chosen) if chosen else None
 
     def _person(self, call: PreparedCall, ask: AskCallback | None) -> Person | None:
         """Who can be asked by the server, and the answer to what it asked before."""
@@ -201,6 +213,7 @@ class MCPToolbox:
             tool=tool.name,
             title=tool.title or tool.name,
             claims=claims(tool.definition.annotations),
+            account=tool.account.name if tool.account is not None else None,
             result=result,
         )
 
@@ -281,25 +294,27 @@ async def open_toolbox(
     images: bool = False,
     present: bool = True,
     request: RequestContext | None = None,
+    accounts: Mapping[str, str] | None = None,
     always: Always | None = None,
 ) -> MCPToolbox:
     """The toolbox of one turn: the agent's servers, or the named ones of them (`()` for none).
 
     What servers whose definition depends on the turn are told is `request`; their connections end with the toolbox.
-    Raises `NotOfferedError`. Never raises for a server: see `MCPToolbox.problems`.
+    `accounts` are those that were chosen for the conversation. Raises `NotOfferedError`; never for a server: see
+    `MCPToolbox.problems`.
     """
+    accounts = accounts or {}
     needs = _Needs((), ())
     if servers is None or servers:
         needs = await in_rows(_needs, actor, agent_id, servers)
-    if request is None:
-        offer = await catalogue.offered_to(actor, needs.wanted, dialect=dialect, agent_rules=needs.rules)
-        return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, always=always)
-    connections.manager().open_run(request.run)
+    if request is not None:
+        connections.manager().open_run(request.run)
     try:
         offer = await catalogue.offered_to(
-            actor, needs.wanted, dialect=dialect, agent_rules=needs.rules, request=request
+            actor, needs.wanted, dialect=dialect, agent_rules=needs.rules, request=request, accounts=accounts
         )
     except BaseException:
-        connections.manager().close_run(request.run)
+        if request is not None:
+            connections.manager().close_run(request.run)
         raise
-    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, request, always)
+    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, request, accounts, always)

@@ -18,6 +18,7 @@ from agents.providers.chat_model import ChatModel
 from conversations import history
 from conversations.models import Turn
 from conversations.plans import TurnPlan
+from mcpservers.credentials import SignIn
 
 # What the person can do something about: a notice of its own, whose detail is the server's slug.
 FOR_THE_PERSON: Mapping[str, str] = {"needs_sign_in": "needs_sign_in", "not_ready": "needs_setup"}
@@ -27,13 +28,14 @@ FOR_THE_PERSON: Mapping[str, str] = {"needs_sign_in": "needs_sign_in", "not_read
 class Briefing:
     """`messages` for the model, the round that a resumed turn goes on with, and what a person should know first.
 
-    `images` are the user's, by the names that arguments may use.
+    `images` are the user's, by the names that arguments may use; `sign_ins` are for servers that list nothing before.
     """
 
     messages: Sequence[ModelMessage]
     open_round: history.OpenRound | None
     notices: Sequence[Noticed]
     images: Mapping[str, ImageContent]
+    sign_ins: Sequence[SignIn] = ()
 
 
 def briefing(plan: TurnPlan, model: ChatModel, toolbox: TurnToolbox) -> Briefing:
@@ -60,7 +62,14 @@ def briefing(plan: TurnPlan, model: ChatModel, toolbox: TurnToolbox) -> Briefing
     )
     system = [ModelMessage("system", (TextContent(prompt),))] if prompt else []
     notices = [*problem_notices(plan, toolbox), *past.notices]
-    return Briefing([*system, *past.messages], past.open_round, notices, past.images)
+    return Briefing([*system, *past.messages], past.open_round, notices, past.images, _sign_ins(plan, toolbox))
+
+
+def _sign_ins(plan: TurnPlan, toolbox: TurnToolbox) -> list[SignIn]:
+    """Shown once a turn, where somebody is present; the turn goes on without these servers."""
+    if plan.turn.rounds > 0 or not plan.turn.present:
+        return []
+    return [problem.sign_in for problem in toolbox.problems if problem.sign_in is not None]
 
 
 def problem_notices(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:

@@ -8,6 +8,7 @@ from agents.events import CallAnswered
 from agents.parts import PersonNeeded, PreparedCall
 from conversations import wire
 from conversations.rounds import StoredQuestion
+from mcpservers.credentials import SignIn
 
 
 def frame_of(
@@ -59,6 +60,21 @@ def frame_of(
         step=card.get("step", 1),
         steps=card.get("steps", 1),
         expires_at=question.expires_at,
+    )
+
+
+def sign_in_frame(sign_in: SignIn) -> wire.TurnFrame:
+    """The card of a server whose very list needs a sign-in: no call waits for it."""
+    return wire.AuthorizationRequired(
+        call_id=None,
+        question_id=None,
+        server=sign_in.server,
+        title=sign_in.title,
+        url=sign_in.url,
+        scopes=list(sign_in.scopes),
+        account=sign_in.account or None,
+        host=sign_in.host,
+        expires_at=None,
     )
 
 

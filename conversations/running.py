@@ -169,6 +169,8 @@ class TurnTask:
                     self._notice("budget_nearly_used", words)
             for notice in told.notices:
                 self._notice(notice.code, notice.message, notice.detail)
+            for sign_in in told.sign_ins:
+                self._out.publish(cards.sign_in_frame(sign_in))
             self._toolbox, toolbox.images = toolbox, told.images
             ended = events.LoopEnded(events.Outcome.INTERRUPTED)
             loop_events = run_loop(

@@ -29,6 +29,7 @@ async def open_turn_toolbox(plan: TurnPlan) -> TurnToolbox:
         images=plan.model.images,
         present=turn.present,
         request=RequestContext(turn.pk, turn.conversation_id, turn.message_id),
+        accounts=options.get("accounts") or {},
         always=always_of(plan.actor.user_id, turn.conversation_id, plan.agent.pk),
     )
     try:

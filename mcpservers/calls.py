@@ -11,20 +11,19 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Q
 
-from accounts.actors import Actor, find_actor
-from accounts.policy import Action, allows, granted
+from accounts.actors import Actor
 from chatui.errors import ChatUIError, PermissionDeniedError
-from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from chatui.text import clean_json
-from mcpservers import approvals, pins, results
+from mcpservers import approvals, fetching, learning, pins, results
+from mcpservers.acting import Identity, acting_target
+from mcpservers.authorizing import Authorization, authorize_call
 from mcpservers.elicitation import Answer
 from mcpservers.errors import (
     BusyError,
@@ -34,98 +33,24 @@ from mcpservers.errors import (
     RequestFailedError,
     RequestTimeoutError,
     ServerUnavailableError,
+    SignInRequiredError,
     ToolMissingError,
 )
 from mcpservers.health import troubles
 from mcpservers.interruptions import Interruption, NotPossibleError, binding, resumed
 from mcpservers.live_questions import Person
-from mcpservers.models import MCPServer, ServerGrant, UserVariables
+from mcpservers.models import MCPServer
 from mcpservers.outcomes import ArtifactData, Asked, Status, ToolOutcome
 from mcpservers.pins import CallPins, owner_of
 from mcpservers.requests import RequestContext
 from mcpservers.sending import Progress, ToolCall, known_result
-from mcpservers.transports import ConnectionTarget, target_of
+from mcpservers.signing_in import completed
+from mcpservers.transports import ConnectionTarget
 
 logger = logging.getLogger(__name__)
 URL_ELICITATION_REQUIRED = -32042  # MCP 2025-11-25
 AGAIN_SECONDS = 0.25
 _EFFECT = "It may have taken effect: find out before you try again."
-
-
-@dataclass(frozen=True, slots=True)
-class Authorization:
-    """Whether a call may run, why, and with which rows: all read now, in one crossing."""
-
-    allowed: bool
-    reason: str
-    server: MCPServer | None = None
-    actor: Actor | None = None  # as the membership says now
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-    pins: CallPins = field(default_factory=CallPins)  # what is accepted of the tool
-
-
-def authorize_call(actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = ()) -> Authorization:
-    """Whether `actor` may call `tool` now: membership, role, server, grants and rules, from fresh rows.
-
-    Three queries, and one more for a server with variables. Which version of the tool may be called depends on whose
-    view of the server it is: `Authorization.pins` says it. `allow_globs`, if any, are the only tools that the agent
-    offers of this server.
-    """
-    now = _as_the_rows_say(actor)
-    if now is None:
-        return Authorization(False, "You are no longer a member of this organization.")
-    verdict = allows(now, Action.CALL_TOOL)
-    if not verdict:
-        return Authorization(False, verdict.reason)
-    grants = _grants(now.organization_id, server_id, now.user_id)
-    server = grants[0].server if grants else MCPServer.objects.visible_to(now).filter(pk=server_id).first()
-    if server is None:
-        return Authorization(False, "There is no such server.")
-    reason = _refusal(now, server, grants, tool, allow_globs)
-    if reason:
-        return Authorization(False, reason, server)
-    return Authorization(True, "", server, now, _own_values(now, server), pins.of_call(server_id, tool, now.user_id))
-
-
-def _as_the_rows_say(actor: Actor) -> Actor | None:
-    """The actor with role, groups and names as they are now, in one query; None if no longer a member."""
-    now = find_actor(actor.user_id, actor.organization_id)
-    return replace(now, present=actor.present, scopes=actor.scopes) if now is not None else None
-
-
-# Of groups all, since an actor has any number of them, and a server few.
-_grants = PreparedQuery(
-    lambda organization, server, user: (
-        ServerGrant.objects.filter(server_id=server, server__organization_id=organization)
-        .filter(Q(user_id=None) | Q(user_id=user))
-        .select_related("server")
-    ),
-    UUID,
-    UUID,
-    UUID,
-)
-
-
-def _own_values(actor: Actor, server: MCPServer) -> Mapping[str, str]:
-    if not server.variables:
-        return {}
-    own = UserVariables.objects.filter(server=server, user_id=actor.user_id).first()
-    return own.values if own is not None else {}
-
-
-def _refusal(
-    actor: Actor, server: MCPServer, grants: Sequence[ServerGrant], tool: str, allow_globs: Sequence[str]
-) -> str:
-    if not server.enabled:
-        return f"“{server.title}” is switched off."
-    verdict = granted(actor, [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)])
-    if not verdict:
-        return verdict.reason
-    if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):
-        return "The agent does not offer this tool."
-    rules = approvals.rule_lists(server.slug, tool, server=server.rules, groups=actor.group_rules)
-    decided = approvals.verdict(tool, lists=rules, read_only=server.read_only)
-    return decided.reason if decided.do is approvals.Do.DENY else ""
 
 
 async def call_tool(
@@ -144,6 +69,7 @@ async def call_tool(
     annotations: Mapping[str, Any] | None = None,
     pin: str = "",
     person: Person | None = None,
+    account_id: UUID | None = None,
 ) -> ToolOutcome:
     """Call a tool as `actor` and say how it ended. Raises nothing but `CancelledError`, which reaches the server.
 
@@ -156,7 +82,7 @@ async def call_tool(
         tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images, pin, person
     )
     try:
-        outcome = await _outcome(actor, server_id, call, allow_globs, progress, request)
+        outcome = await _outcome(actor, server_id, call, allow_globs, progress, request, account_id)
     except Exception:  # boundary: the loop goes on with an error result, whatever went wrong here
         logger.exception("The call of a tool failed in turn %s.", turn_id)
         outcome = _failed("error", f"The call of “{tool}” failed for a reason of our own.")
@@ -170,25 +96,36 @@ async def _outcome(
     allow_globs: Sequence[str],
     progress: Progress,
     request: RequestContext | None,
+    account_id: UUID | None,
 ) -> ToolOutcome:
-    authorization = await in_rows(authorize_call, actor, server_id, call.tool, allow_globs=allow_globs)
+    authorization = await in_rows(
+        authorize_call, actor, server_id, call.tool, allow_globs=allow_globs, account_id=account_id
+    )
     server = authorization.server
     if not authorization.allowed or server is None or authorization.actor is None:
         return _failed("denied", f"The call of “{call.tool}” is denied. {authorization.reason}")
     try:
         json.dumps(call.arguments, allow_nan=False)
-        target = target_of(server, authorization.actor, authorization.variables, request=request)
+        identity = authorization.identity
+        target = acting_target(server, authorization.actor, authorization.variables, identity, request)
     except ValueError:
         return _failed("error", "The arguments hold a number that JSON does not have (NaN or an infinity).")
     except NotReadyError as error:
         return _failed("unavailable", f"“{server.title}” is not set up. {error.public_message}")
-    waits = authorization.pins.refusal(owner_of(target), call.pin)
-    if waits:
-        return _failed("denied", f"The call of “{call.tool}” is denied. {waits}")
     repeatable = _only_reads(server, call)
     try:
+        if identity.is_missing:
+            raise SignInRequiredError(server.pk, server.slug, server.title)
+        waits = await _waits(target, call, authorization.pins)
+        if waits:
+            return _failed("denied", f"The call of “{call.tool}” is denied. {waits}")
         found = await _concluded(target, call, repeatable, progress)
+    except SignInRequiredError as error:
+        return await _signed_out(error, server, identity)
     except ChatUIError as error:
+        if await _has_accounts(target, error):
+            needed = SignInRequiredError(server.pk, server.slug, server.title)
+            return await _signed_out(needed, server, identity)
         _noted(error, target)
         return _explained(error, server)
     except NotPossibleError as error:
@@ -196,6 +133,20 @@ async def _outcome(
     if isinstance(found, Interruption):
         return _interrupted(found, server)
     return _with_notes(_normalised(found, call, target), call)
+
+
+async def _waits(target: ConnectionTarget, call: ToolCall, accepted: CallPins) -> str:
+    """Why this version of the tool may not be called; "" if it may.
+
+    With an account that was linked after the tools were offered nothing was listed yet: that is done first.
+    """
+    owner = owner_of(target)
+    waits = accepted.refusal(owner, call.pin)
+    if waits and owner.user_id is not None and target.account is not None and not accepted.has_view(owner):
+        await asyncio.shield(fetching.fetches().start(target))
+        accepted = await in_rows(pins.of_call, target.server_id, call.tool, owner.user_id)
+        waits = accepted.refusal(owner, call.pin)
+    return waits
 
 
 def _only_reads(server: MCPServer, call: ToolCall) -> bool:
@@ -208,9 +159,8 @@ async def _concluded(
     target: ConnectionTarget, call: ToolCall, repeatable: bool, progress: Progress
 ) -> dict[str, Any] | Interruption:
     """The raw result, or the round of questions that stands before it. Raises `NotPossibleError`."""
-    standing = Interruption(
-        binding(target.server_id, target.definition_hash, target.user_id, call.tool, call.arguments)
-    )
+    who = target.account.id if target.account is not None else target.user_id
+    standing = Interruption(binding(target.server_id, target.definition_hash, who, call.tool, call.arguments))
     person = call.person
     if person is not None and person.kept is not None:
         before = resumed(person.kept)
@@ -241,8 +191,6 @@ async def _concluded(
 
 
 def _normalised(raw: dict[str, Any], call: ToolCall, target: ConnectionTarget) -> ToolOutcome:
-    if raw.get("isError"):
-        raw = _redacted(raw, target)
     limit = settings.MCP["RESULT_MAX_CHARACTERS"]
     return results.normalise(raw, images=call.images, output_schema=call.output_schema, limit=limit)
 
@@ -265,17 +213,19 @@ def _with_notes(outcome: ToolOutcome, call: ToolCall) -> ToolOutcome:
     return replace(outcome, text=text, content=(*outcome.content, *({"type": "text", "text": note} for note in notes)))
 
 
-def _redacted(value: Any, target: ConnectionTarget) -> Any:
-    """`value` with our own secrets masked: servers repeat what they refuse."""
-    match value:
-        case str():
-            return target.redact(value)
-        case dict():
-            return {key: _redacted(item, target) for key, item in value.items()}
-        case list():
-            return [_redacted(item, target) for item in value]
-        case _:
-            return value
+async def _signed_out(error: SignInRequiredError, server: MCPServer, identity: Identity) -> ToolOutcome:
+    """A call that did not run for want of an account. Only who links accounts there can be sent to sign in."""
+    outcome = _failed("unavailable", f"The call was not made. {error.public_message}")
+    if server.signs_in and not identity.links:
+        return outcome
+    return replace(outcome, sign_in=await completed(error, server))
+
+
+async def _has_accounts(target: ConnectionTarget, error: ChatUIError) -> bool:
+    """Whether what the server refused, which its definition knows no accounts for, is a sign-in that it wants."""
+    if not isinstance(error, RequestFailedError) or error.http_status != 401:
+        return False
+    return await learning.has_accounts(target, error.challenge)
 
 
 def _noted(error: ChatUIError, target: ConnectionTarget) -> None:

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 
 from accounts.actors import Actor, GroupRules
-from accounts.policy import Verdict, granted
+from accounts.policy import granted
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from mcpservers import connections, entries, fetching, learning
+from mcpservers.acting import acting_target, identity_of
 from mcpservers.approvals import Do, Rule, RuleVerdict, matches, rule_lists, verdict
+from mcpservers.candidates import Candidate, load_candidates, prepare
 from mcpservers.discovery import discover
 from mcpservers.entries import Entry
-from mcpservers.errors import NotReadyError
+from mcpservers.errors import SignInRequiredError
 from mcpservers.fetching import Fetches, aclose, address_of, fetches, fill, system_actor
-from mcpservers.models import MCPServer, ServerGrant, UserVariables
+from mcpservers.models import MCPServer, UserVariables
 from mcpservers.offers import KnownServer, Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
-from mcpservers.pins import REASONS, Owner, Pins, owner_of
+from mcpservers.pins import REASONS, Owner, Pins
 from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope
-from mcpservers.sightings import observed
-from mcpservers.transports import ConnectionTarget, target_of
+from mcpservers.transports import ConnectionTarget
 
 __all__ = [
     "Offer",
@@ -50,91 +50,6 @@ __all__ = [
 ]
 
 
-# --- Rows ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Candidate:
-    """A wanted server with what its rows say: either a problem, or a target and perhaps an entry."""
-
-    wanted: WantedServer
-    server: MCPServer
-    problem: ServerProblem | None = None
-    target: ConnectionTarget | None = None
-    entry: Entry | None = None
-    pins: Pins | None = None  # of whoever's view `entry` is
-
-    @property
-    def is_of_this_turn(self) -> bool:
-        return self.target is not None and self.target.scope is Scope.REQUEST
-
-    def trouble(self, code: Any, message: str) -> None:
-        server = self.server
-        self.problem = ServerProblem(server.pk, server.slug, server.title, code, message)
-
-
-def _load(
-    actor: Actor, wanted: Sequence[WantedServer], dialect: str, request: RequestContext | None = None
-) -> list[_Candidate]:
-    """The candidates in the order wanted: seven queries at most, however many servers, unless a list is a new one."""
-    rows = MCPServer.objects.visible_to(actor).filter(pk__in=[item.server_id for item in wanted])
-    servers = {server.pk: server for server in rows.prefetch_related("grants")}
-    with_variables = [server.pk for server in servers.values() if server.variables]
-    variables: dict[UUID, dict[str, str]] = {}
-    if with_variables:
-        own = UserVariables.objects.filter(server__in=with_variables, user_id=actor.user_id)
-        variables = {row.server_id: row.values for row in own}
-    candidates = [_Candidate(item, servers[item.server_id]) for item in wanted if item.server_id in servers]
-    for candidate in candidates:
-        _judge(actor, candidate, variables.get(candidate.server.pk, {}), request)
-    stored = (c.target for c in candidates if c.target is not None and c.target.scope is not Scope.REQUEST)
-    known = entries.find({address_of(target): target.slug for target in stored})
-    for candidate in candidates:
-        if candidate.target is not None:
-            candidate.entry = known.get(address_of(candidate.target))
-    _prepare(candidates, dialect)
-    return candidates
-
-
-def _prepare(candidates: Sequence[_Candidate], dialect: str) -> None:
-    """The definitions and pins of the candidates' entries: in a thread, since the first time takes a while."""
-    views = {}
-    for candidate in candidates:
-        if candidate.target is not None and candidate.entry is not None:
-            candidate.entry.definitions(dialect)
-            views[owner_of(candidate.target)] = candidate.entry
-    pins = observed(views)
-    for candidate in candidates:
-        if candidate.target is not None and candidate.entry is not None:
-            candidate.pins = pins[owner_of(candidate.target)]
-
-
-def _judge(actor: Actor, candidate: _Candidate, variables: dict[str, str], request: RequestContext | None) -> None:
-    server = candidate.server
-    if not server.enabled:
-        candidate.trouble("disabled", "It is switched off.")
-        return
-    may = _may_use(actor, list(server.grants.all()))
-    if not may:
-        candidate.trouble("not_granted", may.reason)
-        return
-    try:
-        candidate.target = target_of(server, actor, variables, request=request)
-    except NotReadyError as error:
-        candidate.trouble("not_ready", error.public_message)
-
-
-def _may_use(actor: Actor, grants: Sequence[ServerGrant]) -> Verdict:
-    """Whether the actor is given the server, or at least some tool of it. A denied tool does not deny the server."""
-    general = [grant for grant in grants if not grant.tool]
-    whole = granted(actor, general)
-    if whole:
-        return whole
-    denials = [grant for grant in general if grant.deny]
-    some = (granted(actor, [*denials, grant]) for grant in grants if grant.tool and not grant.deny)
-    return next((each for each in some if each), whole)
-
-
 # --- Offering -----------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +60,7 @@ async def offered_to(
     dialect: str = "openai",
     agent_rules: Sequence[Rule] = (),
     request: RequestContext | None = None,
+    accounts: Mapping[str, str] | None = None,
 ) -> Offer:
     """What `actor` may be offered of the `wanted` servers, in their order, however many tools that are.
 
@@ -152,14 +68,14 @@ async def offered_to(
     `MCP_OFFER_BUDGET_SECONDS`, all at once; one that is late is offered from the next turn on. Where nothing at all
     is known, the first server is waited for thrice as long. Nobody waits again for a server that was late before
     it has answered or failed. A server whose definition depends on the turn is waited
-    for thrice as long too: it is listed for this `request` alone, whose run must be open. Never raises for a server:
-    its trouble is a problem of the offer.
+    for thrice as long too: it is listed for this `request` alone, whose run must be open. `accounts` are those that
+    were chosen: server's slug → id. Never raises for a server: its trouble is a problem of the offer.
     """
     if not wanted:
         return Offer()
     found = fetches()  # from now on changes of lists are heard
-    candidates = await in_rows(_load, actor, wanted, dialect, request)
-    await _fill(found, candidates, dialect)
+    candidates = await in_rows(load_candidates, actor, wanted, dialect, request, accounts)
+    await _fill(found, actor, candidates, dialect)
     tools: list[OfferedTool] = []
     withheld: list[OfferedTool] = []
     problems: list[ServerProblem] = []
@@ -177,19 +93,21 @@ async def offered_to(
     return Offer(tuple(tools), tuple(withheld), tuple(problems), tuple(instructions))
 
 
-async def _fill(found: Fetches, candidates: Sequence[_Candidate], dialect: str) -> None:
+async def _fill(found: Fetches, actor: Actor, candidates: Sequence[Candidate], dialect: str) -> None:
     """Fetch what is not known or has changed, wait for it within the budget; fetch in the background what is old."""
-    waiting: list[tuple[_Candidate, asyncio.Task[Entry]]] = []
+    waiting: list[tuple[Candidate, asyncio.Task[Entry]]] = []
     for candidate in candidates:
         if candidate.target is None:
             continue
         address = address_of(candidate.target)
-        failure = found.failure(address)
-        if candidate.entry is None and failure:
+        failure, sign_in = found.failure(address), found.sign_in(address)
+        if candidate.entry is None and sign_in is not None:
+            candidate.needs_sign_in(actor.organization_slug, sign_in)
+        elif candidate.entry is None and failure:
             candidate.trouble("unavailable", failure)
         elif candidate.entry is None or found.has_changed(address):
             waiting.append((candidate, found.start(candidate.target)))
-        elif candidate.entry.is_stale and not failure:
+        elif candidate.entry.is_stale and not failure and not sign_in:
             found.start(candidate.target)
     if not waiting:
         return
@@ -206,11 +124,11 @@ async def _fill(found: Fetches, candidates: Sequence[_Candidate], dialect: str) 
     if of_this_turn:
         await asyncio.wait(of_this_turn, timeout=2 * budget)
     for candidate, task in waiting:
-        _settle(candidate, task)
-    await in_rows(_prepare, [candidate for candidate, _ in waiting], dialect)
+        _settle(actor, candidate, task)
+    await in_rows(prepare, [candidate for candidate, _ in waiting], dialect)
 
 
-def _settle(candidate: _Candidate, task: asyncio.Task[Entry]) -> None:
+def _settle(actor: Actor, candidate: Candidate, task: asyncio.Task[Entry]) -> None:
     """What came of the discovery. Where it brought nothing, the list that is known serves on."""
     if task.done() and not task.cancelled() and task.exception() is None:
         fetched = task.result()
@@ -226,7 +144,9 @@ def _settle(candidate: _Candidate, task: asyncio.Task[Entry]) -> None:
         candidate.trouble("unavailable", "It is still being connected; its tools come with the next message.")
     elif task.cancelled():
         candidate.trouble("unavailable", "The server is restarting.")
-    elif (error := task.exception()) is not None:
+    elif isinstance(error := task.exception(), SignInRequiredError):
+        candidate.needs_sign_in(actor.organization_slug, error)
+    elif error is not None:
         candidate.trouble("unavailable", fetching.words_of(error))
 
 
@@ -234,7 +154,7 @@ def _last_warning(entry: Entry) -> str:
     return entry.warnings[-1]["message"] if entry.warnings else "Its list of tools is not complete."
 
 
-def _judged(actor: Actor, candidate: _Candidate, dialect: str, agent_rules: Sequence[Rule]) -> list[OfferedTool]:
+def _judged(actor: Actor, candidate: Candidate, dialect: str, agent_rules: Sequence[Rule]) -> list[OfferedTool]:
     server, globs = candidate.server, candidate.wanted.tools
     grants = list(server.grants.all())
     general = granted(actor, [grant for grant in grants if not grant.tool])
@@ -257,7 +177,16 @@ def _judged(actor: Actor, candidate: _Candidate, dialect: str, agent_rules: Sequ
         withheld = withheld or REASONS[state]
         offered.append(
             OfferedTool(
-                server.pk, server.slug, server.title, definition, decided.do, decided.reason, globs, withheld, state
+                server.pk,
+                server.slug,
+                server.title,
+                definition,
+                decided.do,
+                decided.reason,
+                globs,
+                withheld,
+                state,
+                candidate.identity.account,
             )
         )
     return offered
@@ -285,25 +214,27 @@ def known(actor: Actor, wanted: Sequence[WantedServer], *, agent_rules: Sequence
             tuple(_judged(actor, candidate, "openai", agent_rules)) if candidate.entry is not None else None,
             candidate.is_of_this_turn,
         )
-        for candidate in _load(actor, wanted, "openai", RequestContext.of_trial())
+        for candidate in load_candidates(actor, wanted, "openai", RequestContext.of_trial())
     ]
 
 
-async def server_states(actor: Actor, server_ids: Sequence[UUID]) -> list[ServerState]:
+async def server_states(
+    actor: Actor, server_ids: Sequence[UUID], accounts: Mapping[str, str] | None = None
+) -> list[ServerState]:
     """What is known of the servers, for the picker: nothing is waited for, but what is unknown is fetched meanwhile."""
     wanted = [WantedServer(server_id) for server_id in server_ids]
-    candidates = await in_rows(_load, actor, wanted, "openai", RequestContext.of_trial())
+    candidates = await in_rows(load_candidates, actor, wanted, "openai", RequestContext.of_trial(), accounts)
     found = fetches()
     for candidate in candidates:
         target = candidate.target
         if target is None or candidate.entry is not None or candidate.is_of_this_turn:
             continue
-        if not found.failure(address_of(target)):
+        if not found.failure(address_of(target)) and not found.sign_in(address_of(target)):
             found.start(target)
     return [_state(actor, candidate, found) for candidate in candidates]
 
 
-def _state(actor: Actor, candidate: _Candidate, found: Fetches) -> ServerState:
+def _state(actor: Actor, candidate: Candidate, found: Fetches) -> ServerState:
     server = candidate.server
     if candidate.problem is not None:
         states: dict[str, Any] = {"not_ready": "needs_setup", "disabled": "off", "not_granted": "off"}
@@ -316,6 +247,10 @@ def _state(actor: Actor, candidate: _Candidate, found: Fetches) -> ServerState:
     tools = tuple(_judged(actor, candidate, "openai", ())) if candidate.entry is not None else ()
     if refusal is not None:
         return ServerState(server.slug, server.title, "error", refusal.message, tools, refusal.retry_at)
+    if candidate.identity.is_missing or found.sign_in(address_of(candidate.target)) is not None:
+        return ServerState(server.slug, server.title, "needs_sign_in", "Sign in with an account of yours.", tools)
+    if candidate.identity.has_ended:
+        return ServerState(server.slug, server.title, "needs_sign_in", "Your sign-in has ended: sign in again.", tools)
     if failure:
         return ServerState(server.slug, server.title, "error", failure, tools)
     if candidate.is_of_this_turn:
@@ -331,7 +266,8 @@ def _target(server_id: UUID, actor: Actor | None, request: RequestContext) -> Co
     if actor is not None and server.variables:
         own = UserVariables.objects.filter(server=server, user_id=actor.user_id).first()
         variables = own.values if own is not None else {}
-    return target_of(server, actor or system_actor(server), variables, request=request)
+    who = actor or system_actor(server)
+    return acting_target(server, who, variables, identity_of(who, server), request)
 
 
 async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshReport:

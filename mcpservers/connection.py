@@ -25,6 +25,7 @@ from mcpservers.deadlines import Clock
 from mcpservers.errors import (
     ConnectionLostError,
     NobodyPresentError,
+    NotReadyError,
     RequestFailedError,
     RequestTimeoutError,
     SignInRequiredError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from mcp import MCPError
 
     from mcpservers.clients import Attempts, OpenClient
+    from mcpservers.credentials import TokenSource
     from mcpservers.sessionhttp import CallNote
 
 PROBE_SECONDS = 5.0  # for a connection that left a request unanswered to prove that it lives
@@ -134,7 +136,7 @@ class Connection:
     async def open(self) -> None:
         """Connect within the target's connect timeout.
 
-        Raises `ServerUnavailableError`, which says why, and `SignInRequiredError` where only a person can help.
+        Raises `ServerUnavailableError`, which says why; `SignInRequiredError` and `NotReadyError` for a person to help.
         """
         if "mcpservers.clients" not in sys.modules:  # mcp takes a second to import; the loop has other work
             await asyncio.to_thread(importlib.import_module, "mcpservers.clients")
@@ -161,7 +163,7 @@ class Connection:
         error = self.error if owner.done() else TimeoutError()
         await self.aclose(grace=0)
         first = next(iter(attempts.failures), None) or error or TimeoutError()
-        if isinstance(first, SignInRequiredError):
+        if isinstance(first, SignInRequiredError | NotReadyError):
             raise first
         raise causes.unavailable(self.target, first, attempts) from first
 
@@ -231,6 +233,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         note: CallNote | None = None,
         person: Person | None = None,
+        source: TokenSource | None = None,
     ) -> dict[str, Any]:
         """Send one request and return its result as the server sent it, unvalidated.
 
@@ -241,6 +244,7 @@ class Connection:
         person can help, and `ServerUnavailableError` where there is no token for now: the server did not run it then.
         """
         from mcpservers.sessionhttp import CallNote, call_note
+        from mcpservers.signing import call_source
 
         if not self.alive or self.owner is None:
             raise ConnectionLostError(self._why(), sent=False)
@@ -253,15 +257,10 @@ class Connection:
                 await on_progress(progress, total, message)
 
         context = contextvars.copy_context()
-        context.run(call_note.set, note)
+        context.run(lambda: (call_note.set(note), call_source.set(source)))
         is_call = method == "tools/call"
-        sending = self._send(
-            method,
-            params,
-            progressed if on_progress is not None else None,
-            headers,
-            asks=not is_call or person is not None,
-        )
+        heard = progressed if on_progress is not None else None
+        sending = self._send(method, params, heard, headers, asks=not is_call or person is not None)
         task = asyncio.create_task(sending, name=f"mcp-{method}", context=context)
         call = RunningCall(person, clock.paused, lambda: self._abandon(task))
         try:

@@ -19,7 +19,7 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _NAMESPACES = {
     "user": {"id", "username", "email", "name"},
     "organization": {"slug"},
-    "openid": None,
+    "openid": {"access_token", "id_token"},
     "obo": {"access_token"},
     "request": {"conversation_id", "turn_id", "message_id"},
 }

@@ -228,6 +228,26 @@ def find(wanted: Mapping[Address, str]) -> dict[Address, Entry]:
     return found
 
 
+def of_others(wanted: Mapping[Address, str]) -> dict[Address, Entry]:
+    """For each of `wanted` (address → server slug) the newest complete list that anybody has of this definition."""
+    if not wanted:
+        return {}
+    rows = CatalogueEntry.objects.filter(
+        server__in={address.server_id for address in wanted},
+        definition_hash__in={address.definition_hash for address in wanted},
+        complete=True,
+    )
+    newest = {(row.server_id, row.definition_hash): row for row in rows.order_by("revision")}
+    found = {}
+    for address, slug in wanted.items():
+        row = newest.get((address.server_id, address.definition_hash))
+        if row is not None:
+            shared = _entry(row, slug)
+            shared.address = address
+            found[address] = shared
+    return found
+
+
 def _rows_of(addresses: Iterable[Address]) -> QuerySet[CatalogueEntry]:
     """The rows of the addresses, and perhaps of some more."""
     addresses = list(addresses)
@@ -295,10 +315,10 @@ def store(address: Address, slug: str, found: Discovery, revision: int) -> Entry
 
 
 def _drop_outdated(address: Address) -> None:
-    """Entries of older definitions, and of older values of the same owner, serve nobody any more."""
+    """Entries of older definitions, and of older values of the same owner (and account), serve nobody any more."""
     others = CatalogueEntry.objects.filter(server_id=address.server_id).exclude(
         definition_hash=address.definition_hash, owner_key=address.owner
     )
     others.exclude(definition_hash=address.definition_hash).delete()
     if address.owner:
-        others.filter(owner_key__startswith=address.owner.partition(":")[0] + ":").delete()
+        others.filter(owner_key__startswith=address.owner.rpartition(":")[0] + ":").delete()

@@ -12,6 +12,7 @@ from chatui.errors import ChatUIError
 
 if TYPE_CHECKING:
     from mcpservers.models import MCPServer
+    from mcpservers.oauth.challenges import Challenge
 
 
 class NotReadyError(ChatUIError):
@@ -155,6 +156,7 @@ class SignInRequiredError(ChatUIError):
         super().__init__(public_message=_WHY_SIGN_IN[reason].format(title=title))
         self.server_id, self.slug, self.title, self.reason = server_id, slug, title, reason
         self.scopes, self.account, self.account_id, self.host = tuple(scopes), account, account_id, host
+        self.challenge: Challenge | None = None  # what the server said, if it was asked
 
 
 class LinkError(ChatUIError):

@@ -15,18 +15,21 @@ from accounts.models import Role
 from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
 from mcpservers import connections, entries
+from mcpservers.acting import acting_target, identity_of
 from mcpservers.discovery import Discovery, discover
 from mcpservers.entries import Address, Entry
-from mcpservers.errors import NotReadyError
+from mcpservers.errors import NotReadyError, SignInRequiredError
 from mcpservers.models import MCPServer
 from mcpservers.pins import owner_of
 from mcpservers.scope import Scope, scope_of
 from mcpservers.sightings import observed
-from mcpservers.transports import AppPrincipal, ConnectionTarget, RequestPrincipal, target_of
+from mcpservers.signing_in import completed
+from mcpservers.transports import AppPrincipal, ConnectionTarget, RequestPrincipal
 
 logger = logging.getLogger(__name__)
 MAX_FAILURES = 1_000  # remembered ones, before those that are over are dropped
 NEGATIVE_SECONDS = 10.0  # after a failed connect, so long nobody tries again
+SIGN_IN_SECONDS = 300.0  # after a refusal to list for want of an account; linking one is tried at once
 
 
 def address_of(target: ConnectionTarget) -> Address:
@@ -36,7 +39,9 @@ def address_of(target: ConnectionTarget) -> Address:
         return Address(key.server_id, key.definition_hash)
     if isinstance(key.principal, RequestPrincipal):  # never stored
         return Address(key.server_id, key.definition_hash, f"run:{key.principal.run.hex}")
-    return Address(key.server_id, key.definition_hash, f"{key.principal.user_id.hex[:24]}:{key.fingerprint[:24]}")
+    account = key.principal.account_id
+    owner = f"{key.principal.user_id.hex[:24]}:{account.hex[:12] if account is not None else '-'}"
+    return Address(key.server_id, key.definition_hash, f"{owner}:{key.fingerprint[:24]}")
 
 
 class Fetches:
@@ -45,6 +50,7 @@ class Fetches:
     def __init__(self) -> None:
         self._tasks: dict[Address, asyncio.Task[Entry]] = {}
         self._failed: dict[Address, tuple[float, str]] = {}  # until when nobody tries again, and why
+        self._sign_ins: dict[Address, tuple[float, SignInRequiredError]] = {}
         self._again: dict[Address, ConnectionTarget] = {}  # changed while it was being listed
         self._changed: set[Address] = set()  # what is stored is known to be old
         self._filling: set[asyncio.Task[None]] = set()
@@ -75,6 +81,11 @@ class Fetches:
         """Why the last discovery failed, while it is not to be tried again; else empty."""
         until, why = self._failed.get(address, (0.0, ""))
         return why if time.monotonic() < until else ""
+
+    def sign_in(self, address: Address) -> SignInRequiredError | None:
+        """What the server wants before it lists anything, as it said a while ago."""
+        until, error = self._sign_ins.get(address, (0.0, None))
+        return error if time.monotonic() < until else None
 
     def has_changed(self, address: Address) -> bool:
         """Whether the server has said that its list changed, and the new one is not here yet."""
@@ -119,15 +130,15 @@ class Fetches:
         """Let the server be tried again at once, and its tools too."""
         for key in [key for key in list(self._missing) if key[0].server_id == server_id]:
             self._missing.pop(key, None)
-        for address in [address for address in list(self._failed) if address.server_id == server_id]:
-            self._failed.pop(address, None)
+        for known in (self._failed, self._sign_ins):
+            for address in [address for address in list(known) if address.server_id == server_id]:
+                known.pop(address, None)
 
     async def _fetch(self, target: ConnectionTarget, address: Address) -> Entry:
         while True:
             self._again.pop(address, None)
             revision = entries.new_revision()
-            async with connections.manager().borrow(target) as connection:
-                found = await discover(connection)
+            found = await self._listed(target)
             if not found.complete:
                 logger.warning("The tools of %s are not all known: %s", target.slug, found.warnings[-1]["message"])
             if target.scope is Scope.REQUEST:
@@ -135,6 +146,14 @@ class Fetches:
             entry = await in_rows(keep, target, found, revision)
             if address not in self._again:
                 return entry
+
+    async def _listed(self, target: ConnectionTarget) -> Discovery:
+        try:
+            async with connections.manager().borrow(target) as connection:
+                return await discover(connection)
+        except SignInRequiredError as error:
+            server = await in_rows(MCPServer.objects.as_system().filter(pk=target.server_id).first)
+            raise (error if server is None else await completed(error, server)) from None
 
     def _done(self, address: Address, task: asyncio.Task[Entry]) -> None:
         self._tasks.pop(address, None)
@@ -145,12 +164,18 @@ class Fetches:
         error = task.exception()
         if error is None:
             self._failed.pop(address, None)
+            self._sign_ins.pop(address, None)
             for item in task.result().tools if self._missing else ():
                 self._missing.pop((address, item["name"]), None)
             return
         if not isinstance(error, ChatUIError):
             logger.error("The tools of server %s could not be listed", address.server_id, exc_info=error)
         now = time.monotonic()
+        if isinstance(error, SignInRequiredError):
+            if len(self._sign_ins) >= MAX_FAILURES:
+                self._sign_ins = {key: value for key, value in self._sign_ins.items() if value[0] > now}
+            self._sign_ins[address] = (now + SIGN_IN_SECONDS, error)
+            return
         if len(self._failed) >= MAX_FAILURES:
             self._failed = {key: value for key, value in self._failed.items() if value[0] > now}
         self._failed[address] = (now + NEGATIVE_SECONDS, words_of(error))
@@ -248,7 +273,8 @@ def outdated(server_ids: Sequence[UUID] | None = None) -> list[ConnectionTarget]
     for server in servers.select_related("organization"):
         if scope_of(server.definition()).scope is Scope.APP:
             try:
-                targets.append(target_of(server, system_actor(server), {}))
+                nobody = system_actor(server)
+                targets.append(acting_target(server, nobody, {}, identity_of(nobody, server)))
             except NotReadyError:
                 continue
     known = entries.find({address_of(target): target.slug for target in targets})

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from mcpservers.approvals import Do
+from mcpservers.credentials import Account, SignIn
 from mcpservers.entries import Definition
 from mcpservers.pins import State
 
@@ -33,6 +34,7 @@ class OfferedTool:
     globs: tuple[str, ...] = ()
     withheld: str = ""
     state: State = State.ACCEPTED  # of its pin
+    account: Account | None = None  # that it acts with
 
     @property
     def exposed_name(self) -> str:
@@ -53,13 +55,17 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class ServerProblem:
-    """Why a wanted server offers nothing, or less; `message` is for a person and says what to do."""
+    """Why a wanted server offers nothing, or less; `message` is for a person and says what to do.
+
+    With the code `needs_sign_in`, `sign_in` says where.
+    """
 
     server_id: UUID
     slug: str
     title: str
-    code: Literal["unavailable", "not_ready", "not_granted", "disabled", "incomplete"]
+    code: Literal["unavailable", "not_ready", "not_granted", "disabled", "incomplete", "needs_sign_in"]
     message: str
+    sign_in: SignIn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,7 @@ class ServerState:
 
     slug: str
     title: str
-    state: Literal["ready", "needs_setup", "error", "off", "unknown"]
+    state: Literal["ready", "needs_setup", "needs_sign_in", "error", "off", "unknown"]
     message: str = ""
     tools: tuple[OfferedTool, ...] = ()
     retry_at: datetime | None = None  # until then it is left alone, after several failures

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mcpservers.errors import SignInRequiredError
+
 Status = Literal["ok", "error", "denied", "cancelled", "timeout", "unavailable", "interrupted"]
 
 
@@ -31,6 +33,7 @@ class ToolOutcome:
     """`text` is for the model (never empty, never base64); `content` is for people, JSON parts.
 
     `missing`: the server has no such tool any more. With `asked` the call is to be made again once that is answered.
+    `sign_in`: an account is needed first, and the tool did not run.
     """
 
     status: Status
@@ -40,3 +43,4 @@ class ToolOutcome:
     duration_ms: int = 0
     missing: bool = False
     asked: Asked | None = None
+    sign_in: SignInRequiredError | None = None

@@ -275,6 +275,10 @@ class CallPins:
     tool: str = ""
     rows: tuple[tuple[str, Sighting], ...] = ()  # with the view's owner key
 
+    def has_view(self, owner: Owner) -> bool:
+        """Whether the tool was ever seen in the owner's view."""
+        return any(key == owner.key for key, _ in self.rows)
+
     def refusal(self, owner: Owner, hash: str) -> str:
         """Why version `hash` may not be called by `owner`; "" if it may.
 

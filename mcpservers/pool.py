@@ -23,7 +23,7 @@ from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
 from mcpservers.breaker import Breaker
 from mcpservers.connection import Connection
-from mcpservers.errors import ConnectionLostError, ServerUnavailableError, SignInRequiredError
+from mcpservers.errors import ConnectionLostError, NotReadyError, ServerUnavailableError, SignInRequiredError
 from mcpservers.health import troubles
 from mcpservers.places import Places
 from mcpservers.recording import record_asking
@@ -89,8 +89,8 @@ class ConnectionManager:
         """Lend a connection for `target`, opening it if need be; others may use it at the same time.
 
         Raises `ServerUnavailableError` when it cannot be opened: `ThrottledError` after several failures, `BusyError`
-        where there is no place. Raises `SignInRequiredError` where only a person can help, and `DrainingError` once
-        `aclose` has begun.
+        where there is no place. Raises `SignInRequiredError` or `NotReadyError` where only a person can help, and
+        `DrainingError` once `aclose` has begun.
         """
         connection = await self._lend(target)
         try:
@@ -171,7 +171,7 @@ class ConnectionManager:
             if not self._draining and time.monotonic() - began > settings.MCP["OFFER_BUDGET_SECONDS"]:
                 self._failed(target, "server_unavailable", f"“{target.title}” did not answer while the turn ran.")
             raise
-        except SignInRequiredError:
+        except (SignInRequiredError, NotReadyError):
             raise  # the server is well
         except ChatUIError as error:
             if await self._has_accounts(target, error):

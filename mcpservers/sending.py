@@ -14,6 +14,7 @@ from chatui.rows import in_rows
 from chatui.text import clean_json
 from mcpservers import connections, fetching, missing, pins
 from mcpservers.connection import Connection
+from mcpservers.credentials import TokenSource
 from mcpservers.errors import ConnectionLostError, RequestFailedError
 from mcpservers.live_questions import Person
 from mcpservers.models import Transport
@@ -78,7 +79,7 @@ async def _on_connection(target: ConnectionTarget, call: ToolCall, progress: Pro
         connection.questions.turn(has_asked=target.asks_people),
     ):
         try:
-            return await _request(connection, call, call.input_schema, progress)
+            return await _request(connection, call, call.input_schema, progress, target.source)
         except RequestFailedError as error:
             if error.rpc_code != HEADER_MISMATCH:
                 raise
@@ -86,13 +87,18 @@ async def _on_connection(target: ConnectionTarget, call: ToolCall, progress: Pro
         listed = await _listed(connection, call.tool)
         if listed is not None and call.pin:
             await _require_accepted(target, call, pin_hash(listed))
-        return await _request(connection, call, listed["inputSchema"] if listed is not None else None, progress)
+        schema = listed["inputSchema"] if listed is not None else None
+        return await _request(connection, call, schema, progress, target.source)
 
 
 async def _request(
-    connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None, progress: Progress
+    connection: Connection,
+    call: ToolCall,
+    schema: Mapping[str, Any] | None,
+    progress: Progress,
+    source: TokenSource | None,
 ) -> dict[str, Any]:
-    return await connection.request(
+    raw = await connection.request(
         "tools/call",
         {"name": call.tool, "arguments": dict(call.arguments), **call.also},
         timeout=connection.target.timeout,
@@ -100,7 +106,22 @@ async def _request(
         on_progress=progress,
         headers=_parameter_headers(connection, call, schema),
         person=call.person,
+        source=source,
     )
+    return _redacted(raw, connection.target) if raw.get("isError") else raw
+
+
+def _redacted(value: Any, target: ConnectionTarget) -> Any:
+    """`value` with our own secrets masked: servers repeat what they refuse."""
+    match value:
+        case str():
+            return target.redact(value)
+        case dict():
+            return {key: _redacted(item, target) for key, item in value.items()}
+        case list():
+            return [_redacted(item, target) for item in value]
+        case _:
+            return value
 
 
 def _parameter_headers(connection: Connection, call: ToolCall, schema: Mapping[str, Any] | None) -> dict[str, str]:

@@ -6,11 +6,12 @@ A token that is refused is renewed and the request sent again: HTTP 401 says tha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import httpx2
 
-from mcpservers.credentials import union, wants_more
+from mcpservers.credentials import TokenSource, union, wants_more
 from mcpservers.errors import SignInRequiredError
 from mcpservers.oauth.challenges import Challenge, parse_challenge
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from mcpservers.transports import ConnectionTarget
 
 RENEWALS = 2  # the second is of a token that was refused while it was new, which its source does not give again
+
+# The source of the very call, which knows the account as its rows were just read; of the same account, or not used.
+call_source: ContextVar[TokenSource | None] = ContextVar("call_source", default=None)
 
 Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
@@ -39,7 +43,7 @@ class Signer:
         if _origin(request.url) != self._origin:
             return await send(request)
         await self._put_late_headers(request)
-        source = self._target.source
+        source = self._source()
         if source is None:
             response = await send(request)
             return response if not self._target.signs_in else await self._judged(response)
@@ -58,6 +62,10 @@ class Signer:
         if self._last and _origin(request.url) == self._origin:
             self._signed(request, self._last)
         return await send(request)
+
+    def _source(self) -> TokenSource | None:
+        own, of_call = self._target.source, call_source.get()
+        return of_call if own is not None and of_call is not None and of_call.key == own.key else own
 
     def _signed(self, request: httpx2.Request, token: str) -> httpx2.Request:
         self._target.sends(token)
@@ -89,7 +97,7 @@ class Signer:
     def _required(self, reason: SignInReason, challenge: Challenge) -> SignInRequiredError:
         target, account = self._target, self._target.account
         granted = account.scopes if account is not None and reason == "insufficient_scope" else ()
-        return SignInRequiredError(
+        error = SignInRequiredError(
             target.server_id,
             target.slug,
             target.title,
@@ -98,6 +106,8 @@ class Signer:
             account=account.name if account is not None else "",
             account_id=account.id if account is not None else None,
         )
+        error.challenge = challenge
+        return error
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

@@ -67,6 +67,7 @@ def server_json(actor: Actor, agent: Agent, row: AgentServer, state: ServerState
         "description": row.server.description,
         "state": state.state if state else "unknown",
         "message": state.message if state else "",
+        "retry_at": state.retry_at.isoformat() if state and state.retry_at else None,
         "tools": [tool_json(actor, agent, row, tool) for tool in tools if _takes(row.tools, tool.name)],
         "variables": declared_variables(row.server, own.values.get(row.server_id, {})),
         "identity": identity_of(row.server),

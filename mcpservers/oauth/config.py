@@ -14,7 +14,7 @@ GRANTS = ("authorization_code", "client_credentials")
 OBO_GRANTS = ("token-exchange", "jwt-bearer", "id-jag")
 _TEXTS = ("client_id", "client_secret", "private_key", "key_id", "key_algorithm", "prompt")
 _ADDRESSES = ("issuer", "authorization_endpoint", "token_endpoint", "revocation_endpoint")
-_SWITCHES = ("allow_missing_pkce", "legacy_endpoints")
+_SWITCHES = ("allow_missing_pkce", "legacy_endpoints", "share_tools")
 KEYS = frozenset({*_TEXTS, *_ADDRESSES, *_SWITCHES, "scopes", "auth_method", "grant", "resource", "obo"})
 OBO_KEYS = frozenset({"grant", "scopes", "audience", "token_endpoint", "resource"})
 

@@ -39,6 +39,12 @@ class TokenRow:
     scopes: list[str]
     tokens: Mapping[str, str] = field(repr=False)
 
+    @classmethod
+    def of(cls, account: LinkedAccount) -> TokenRow:
+        """The same of an account that was just read, with its server."""
+        values = {name: getattr(account, name) for name in _COLUMNS}
+        return cls(id=account.pk, slug=account.server.slug, title=account.server.title, **values)
+
     @property
     def token(self) -> str:
         return self.tokens.get("access_token", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -20,6 +21,7 @@ from mcpservers.oauth.tokenrows import State, TokenRow, read, rows_of
 
 logger = logging.getLogger(__name__)
 RIGHT_AFTER_SECONDS = 60.0  # a token refused so soon after it was renewed is not renewed again
+FRESH_SECONDS = 1.0  # for which a reading counts as one of now
 USED_SECONDS = 60.0  # how exactly the last use is remembered
 IN_USE = timedelta(days=1)  # accounts that nobody used for longer are renewed when they are used
 AT_ONCE, AT_MOST = 8, 500
@@ -38,12 +40,18 @@ class AccountTokens:
         self.account_id, self.binding = account_id, binding
         self.server_id, self.slug, self.title = server_id or account_id, slug, title or "This server"
         self.key = f"account:{account_id}"
+        self._just_read: tuple[float, TokenRow] | None = None
 
     @classmethod
     def of(cls, account: LinkedAccount) -> AccountTokens:
-        """For an account as it stands, for the definition that it was linked to."""
+        """For an account that was just read, for the definition that it was linked to.
+
+        The first token that is asked for, within a moment, is of that very reading: without a query.
+        """
         server = account.server
-        return cls(account.pk, binding=account.binding, server_id=server.pk, slug=server.slug, title=server.title)
+        made = cls(account.pk, binding=account.binding, server_id=server.pk, slug=server.slug, title=server.title)
+        made._just_read = time.monotonic(), TokenRow.of(account)
+        return made
 
     async def current(self) -> str:
         """A token that is not about to expire. One query and no write while it is not due.
@@ -71,7 +79,9 @@ class AccountTokens:
         return (await renewing.newer(row)).token
 
     async def _row(self) -> TokenRow:
-        row = await in_rows(read, self.account_id)
+        (read_at, row), self._just_read = self._just_read or (0.0, None), None
+        if row is None or time.monotonic() - read_at > FRESH_SECONDS:
+            row = await in_rows(read, self.account_id)
         if row is None or (self.binding and row.binding != self.binding):
             raise SignInRequiredError(self.server_id, self.slug, self.title)
         if row.state != State.READY:

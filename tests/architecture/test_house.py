@@ -46,6 +46,7 @@ MAY_IMPORT_CLIENTS = (
     "mcpservers/mending.py",
     "mcpservers/oauth/web.py",
     "mcpservers/sessionhttp.py",
+    "mcpservers/signing.py",
     "mcpservers/sse.py",
 )
 

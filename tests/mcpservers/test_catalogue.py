@@ -21,6 +21,7 @@ from accounts.models import Group, Membership, Organization, Role, User
 from chatui.rows import in_rows
 from mcpservers import catalogue, connections, entries, pins
 from mcpservers.approvals import Do
+from mcpservers.candidates import load_candidates
 from mcpservers.catalogue import Offer, ServerState, WantedServer, offered_to, refresh, server_states
 from mcpservers.models import CatalogueEntry, MCPServer, ServerGrant, UserVariables
 from tests.fakes.mcp_server import ECHO, WRITE, Exchange, FakeMCPServer, Handler, after, hang, once, status
@@ -170,12 +171,12 @@ def _store(server: MCPServer, tools: list[dict[str, Any]], **fields: Any) -> Non
 def test_the_number_of_queries_does_not_grow_with_the_servers(actor: Actor, make_server: Made) -> None:
     counts = []
     every = _fill_rows(make_server, 12, 2)
-    catalogue._load(actor, every, "openai")  # the first time what each lists is taken down
+    load_candidates(actor, every, "openai")  # the first time what each lists is taken down
     for wanted in (every[:1], every):
         entries.memory.clear()
         pins.memory.clear()
         with CaptureQueriesContext(connection) as queries:
-            loaded = catalogue._load(actor, wanted, "openai")
+            loaded = load_candidates(actor, wanted, "openai")
         counts.append(len(queries.captured_queries))
         assert all(candidate.entry is not None for candidate in loaded)
     assert counts[0] == counts[1] <= 7
@@ -380,7 +381,7 @@ async def test_changes_are_heard_also_by_a_process_that_listed_nothing(
 ) -> None:
     await in_rows(_store, server, [{"name": "stored", "inputSchema": {}}])
     assert names(await offer(actor, server)) == ["s__stored"]
-    target = (await in_rows(catalogue._load, actor, [WantedServer(server.pk)], "openai"))[0].target
+    target = (await in_rows(load_candidates, actor, [WantedServer(server.pk)], "openai"))[0].target
     assert target is not None
     async with connections.manager().borrow(target):
         await fake.heard("GET")

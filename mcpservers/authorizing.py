@@ -1,0 +1,98 @@
+"""Whether a tool may be called just now, with which rows, and as whom: read anew before every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from django.db.models import Q
+
+from accounts.actors import Actor, find_actor
+from accounts.policy import Action, allows, granted
+from chatui.prepared import PreparedQuery
+from mcpservers import approvals, pins
+from mcpservers.acting import Identity, identity_of
+from mcpservers.models import MCPServer, ServerGrant, UserVariables
+from mcpservers.pins import CallPins
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """Whether a call may run, why, and with which rows: all read now, in one crossing."""
+
+    allowed: bool
+    reason: str
+    server: MCPServer | None = None
+    actor: Actor | None = None  # as the membership says now
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pins: CallPins = field(default_factory=CallPins)  # what is accepted of the tool
+    identity: Identity = field(default_factory=Identity)  # as whom the server is called
+
+
+def authorize_call(
+    actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = (), account_id: UUID | None = None
+) -> Authorization:
+    """Whether `actor` may call `tool` now: membership, role, server, grants and rules, from fresh rows.
+
+    Three queries, and one more for a server with variables, and for one with accounts. Which version of the tool may be
+    called depends on whose view of the server it is: `Authorization.pins` says it. `allow_globs`, if any, are the only
+    tools that the agent offers of this server.
+    """
+    now = _as_the_rows_say(actor)
+    if now is None:
+        return Authorization(False, "You are no longer a member of this organization.")
+    verdict = allows(now, Action.CALL_TOOL)
+    if not verdict:
+        return Authorization(False, verdict.reason)
+    grants = _grants(now.organization_id, server_id, now.user_id)
+    server = grants[0].server if grants else MCPServer.objects.visible_to(now).filter(pk=server_id).first()
+    if server is None:
+        return Authorization(False, "There is no such server.")
+    reason = _refusal(now, server, grants, tool, allow_globs)
+    if reason:
+        return Authorization(False, reason, server)
+    accepted = pins.of_call(server_id, tool, now.user_id)
+    identity = identity_of(now, server, account_id)
+    return Authorization(True, "", server, now, _own_values(now, server), accepted, identity)
+
+
+def _as_the_rows_say(actor: Actor) -> Actor | None:
+    """The actor with role, groups and names as they are now, in one query; None if no longer a member."""
+    now = find_actor(actor.user_id, actor.organization_id)
+    return replace(now, present=actor.present, scopes=actor.scopes) if now is not None else None
+
+
+# Of groups all, since an actor has any number of them, and a server few.
+_grants = PreparedQuery(
+    lambda organization, server, user: (
+        ServerGrant.objects.filter(server_id=server, server__organization_id=organization)
+        .filter(Q(user_id=None) | Q(user_id=user))
+        .select_related("server")
+    ),
+    UUID,
+    UUID,
+    UUID,
+)
+
+
+def _own_values(actor: Actor, server: MCPServer) -> Mapping[str, str]:
+    if not server.variables:
+        return {}
+    own = UserVariables.objects.filter(server=server, user_id=actor.user_id).first()
+    return own.values if own is not None else {}
+
+
+def _refusal(
+    actor: Actor, server: MCPServer, grants: Sequence[ServerGrant], tool: str, allow_globs: Sequence[str]
+) -> str:
+    if not server.enabled:
+        return f"“{server.title}” is switched off."
+    verdict = granted(actor, [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)])
+    if not verdict:
+        return verdict.reason
+    if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):
+        return "The agent does not offer this tool."
+    rules = approvals.rule_lists(server.slug, tool, server=server.rules, groups=actor.group_rules)
+    decided = approvals.verdict(tool, lists=rules, read_only=server.read_only)
+    return decided.reason if decided.do is approvals.Do.DENY else ""
