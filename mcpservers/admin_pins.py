@@ -92,7 +92,8 @@ class PinnedTools:
             return self._missing(request, object_id)
         what, _colon, which = request.POST.get("do", "").partition(":")
         decision = DECISIONS.get(what)
-        ids = _ids([which] if which not in ("", "shown") else request.POST.getlist("shown" if which else "version"))
+        lists = {"": "version", "shown": "shown", "plain": "plain"}  # marked, all of the page, those without suspicion
+        ids = _ids(request.POST.getlist(lists[which]) if which in lists else [which])
         if decision is None:
             messages.error(request, _("Nothing was done: use one of the buttons."))
         elif not ids:

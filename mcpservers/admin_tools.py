@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from django.db.models import Exists, OuterRef
 
 from chatui.text import shorten
 from mcpservers.approvals import claims
 from mcpservers.catalogue import decide
 from mcpservers.entries import Address, Definition, Entry
-from mcpservers.models import CatalogueEntry, MCPServer
+from mcpservers.models import CatalogueEntry, MCPServer, ToolSighting, ToolVersion
+from mcpservers.visible import revealed
 
 DESCRIPTION = 200  # characters
 
@@ -27,6 +31,9 @@ class ToolRow:
     claims: tuple[str, ...]
     notes: tuple[str, ...]
     quarantined: str
+    shown_name: str  # with what nobody sees written out
+    state: str  # of its version: "accepted", "rejected", or "waiting"
+    flags: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,9 @@ def stored_tools(server: MCPServer) -> ToolList | None:
     if row is None:
         return None
     notes = _notes(row.warnings)
-    tools = tuple(_row(server, tool, notes.pop(tool.name, ())) for tool in _definitions(server, row))
+    definitions = _definitions(server, row)
+    pins = _versions(server, [tool.pin for tool in definitions])
+    tools = tuple(_row(server, tool, notes.pop(tool.name, ()), pins.get(tool.pin)) for tool in definitions)
     return ToolList(
         tools=tools,
         warnings=tuple(f"{name}: {text}" if name else text for name, texts in notes.items() for text in texts),
@@ -75,7 +84,14 @@ def _definitions(server: MCPServer, row: CatalogueEntry) -> tuple[Definition, ..
     return entry.definitions("openai")
 
 
-def _row(server: MCPServer, tool: Definition, notes: tuple[str, ...]) -> ToolRow:
+def _versions(server: MCPServer, pins: list[str]) -> dict[str, ToolVersion]:
+    """The stored versions by hash; undecided ones that first use accepted count as accepted."""
+    accepted = ToolSighting.objects.filter(version=OuterRef("pk"), accepted=True)
+    rows = ToolVersion.objects.filter(server=server, hash__in=pins).annotate(at_first_use=Exists(accepted))
+    return {row.hash: row for row in rows}
+
+
+def _row(server: MCPServer, tool: Definition, notes: tuple[str, ...], version: Any) -> ToolRow:
     decided = decide(server, tool.name)
     return ToolRow(
         name=tool.name,
@@ -90,7 +106,16 @@ def _row(server: MCPServer, tool: Definition, notes: tuple[str, ...]) -> ToolRow
         ),
         notes=(*notes, *tool.notes),
         quarantined=tool.quarantined,
+        shown_name=revealed(tool.name),
+        state=_state(version),
+        flags=tuple(version.flags) if version is not None else (),
     )
+
+
+def _state(version: Any) -> str:
+    if version is None:
+        return "waiting"
+    return str(version.decision) or ("accepted" if version.at_first_use else "waiting")
 
 
 def _notes(warnings: list[dict[str, str]]) -> dict[str, tuple[str, ...]]:

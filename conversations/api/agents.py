@@ -85,6 +85,7 @@ def tool_json(actor: Actor, agent: Agent, row: AgentServer, tool: OfferedTool) -
         "description": tool.description,
         "decision": decided.do.value,
         "withheld": tool.withheld or denied,
+        "pin": tool.state.value,
     }
 
 

@@ -177,6 +177,7 @@ class Server(Section):
     timeout: float | None = None
     connect_timeout: float | None = None
     trust: MCPServer.Trust | None = None
+    new_tools: Literal["accept", "review"] | None = None
     read_only: list[Text] | None = None
     rules: list[Rule] | None = None
     use_instructions: bool | None = None

@@ -27,6 +27,7 @@ SERVER_FIELDS = (
     "timeout",
     "connect_timeout",
     "trust",
+    "new_tools",
     "read_only",
     "rules",
     "use_instructions",

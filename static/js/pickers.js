@@ -8,6 +8,7 @@ import { Icon } from "./icons.js";
 import { Popover } from "./popover.js";
 import { setUp } from "./setup-dialog.js";
 import { agentOf } from "./state.js";
+import { showWhy } from "./why-dialog.js";
 import { count, SERVER_STATES, toolWords } from "./words.js";
 
 export function AgentPicker() {
@@ -60,11 +61,11 @@ function ServerList({ agent, servers, tools }) {
   return html`<label class="switch-row"><span class="panel-words"><span class="panel-title">Use tools</span>
       <span class="panel-text">${agent.model && agent.model.tools === false ? "This agent's model cannot use tools." : "For your next messages."}</span></span>
       <input type="checkbox" role="switch" class="switch" data-focus checked=${tools.on} onChange=${(event) => chat.chooseTools({ ...tools, on: event.target.checked })} /></label>
-    <ul class="panel-list">${servers.map((server) => html`<${Server} key=${server.slug} server=${server} tools=${tools} />`)}</ul>
+    <ul class="panel-list">${servers.map((server) => html`<${Server} key=${server.slug} agent=${agent} server=${server} tools=${tools} />`)}</ul>
     <p class="panel-foot"><a href=${`/o/${chat.config.organization.slug}/connections/`}>Manage connections</a></p>`;
 }
 
-function Server({ server, tools }) {
+function Server({ agent, server, tools }) {
   const chat = useChat();
   const [open, setOpen] = useState(false);
   const on = tools.on && !tools.off.includes(server.slug);
@@ -85,10 +86,12 @@ function Server({ server, tools }) {
       ${missing && html`<button type="button" class=${`button ${server.state === "needs_setup" ? "" : "quiet"}`} onClick=${() => setUp(chat, server)}>Set up</button>`}
       ${offered.length > 0 && html`<button type="button" class="button quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide tools" : "Show tools"}</button>`}</div>
     ${open && html`<ul class="tools">${offered.map((tool) => html`<li key=${tool.name}><span class="tool-name">${toolWords({ title: tool.title, tool: tool.name })}</span>
-      <span class=${`tool-decision ${tool.withheld ? "deny" : tool.decision}`}>${tool.withheld ? "withheld" : DECISIONS[tool.decision] || ""}</span>
+      <button type="button" class=${`tool-decision ${tool.withheld ? "deny" : tool.decision}`} title="Why?"
+        onClick=${() => showWhy(chat, server, tool, agent.slug)}>${tool.withheld ? PINS[tool.pin] || "withheld" : DECISIONS[tool.decision] || ""}<span class="visually-hidden">: why?</span></button>
       ${tool.withheld && html`<span class="tool-text">${tool.withheld}</span>`}
       ${tool.description && html`<span class="tool-text">${tool.description}</span>`}</li>`)}</ul>`}
   </li>`;
 }
 
+const PINS = { new: "new, waits for an admin", changed: "changed, waits for an admin", rejected: "rejected by an admin" };
 const DECISIONS = { allow: "runs at once", ask: "asks first", deny: "not allowed" };

@@ -42,6 +42,7 @@ organizations:
         oauth: null
         timeout: 60
         trust: first-use
+        new_tools: review
         read_only: ["get_*", search]
         rules: [{tool: "delete_*", do: deny}, {tool: "*", do: ask}]
         grants: [{group: analysts}, {user: bob, deny: true}]
