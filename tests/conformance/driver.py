@@ -17,6 +17,8 @@ from chatui.rows import in_rows
 from mcpservers import catalogue, connections
 from mcpservers.calls import call_tool
 from mcpservers.catalogue import OfferedTool, WantedServer, offered_to
+from mcpservers.elicitation import Answer
+from mcpservers.live_questions import Person
 from mcpservers.models import MCPServer, ServerGrant
 from mcpservers.outcomes import ToolOutcome
 
@@ -51,7 +53,9 @@ async def driving(actor: Actor, play: Play) -> AsyncIterator[Path]:
 
 async def drive(actor: Actor, url: str, name: str, context: Mapping[str, Any], revision: str) -> str:
     """Play one scenario: list the tools of the server at `url`, make the calls it wants, disconnect."""
-    server = await in_rows(make_server, actor, url)
+    # Each user has a connection of their own, so that a session may ask.
+    headers = {"X-User": "{{user.id}}"} if name.startswith("elicitation") else {}
+    server = await in_rows(lambda: make_server(actor, url, headers=headers))
     try:
         offer = await offered_to(actor, [WantedServer(server.pk)])
         lines = [f"offered: {[tool.name for tool in offer.tools]}; problems: {[p.message for p in offer.problems]}"]
@@ -82,22 +86,31 @@ def make_server(actor: Actor, url: str, **fields: Any) -> MCPServer:
 
 
 async def call(actor: Actor, server: MCPServer, tool: str, arguments: Any, known: OfferedTool | None) -> ToolOutcome:
-    """Make one call as an agent's turn does."""
+    """Make one call as an agent's turn does, for somebody who accepts whatever the server asks, as it stands."""
 
     async def progress(*_: object) -> None: ...
 
+    async def accept(_: object) -> Answer:
+        return Answer("accept")
+
     definition = known.definition if known is not None else None
-    return await call_tool(
-        actor,
-        server.pk,
-        tool,
-        arguments,
-        turn_id=uuid4(),
-        progress=progress,
-        input_schema=definition.input_schema if definition else None,
-        output_schema=definition.output_schema if definition else None,
-        annotations=definition.annotations if definition else None,
-    )
+    person = Person(accept)
+    while True:
+        outcome = await call_tool(
+            actor,
+            server.pk,
+            tool,
+            arguments,
+            turn_id=uuid4(),
+            progress=progress,
+            input_schema=definition.input_schema if definition else None,
+            output_schema=definition.output_schema if definition else None,
+            annotations=definition.annotations if definition else None,
+            person=person,
+        )
+        if outcome.asked is None:
+            return outcome
+        person = Person(accept, outcome.asked.kept, Answer("accept"))
 
 
 def _calls(name: str, context: Mapping[str, Any], tools: Mapping[str, OfferedTool]) -> Calls:

@@ -38,25 +38,6 @@ SCENARIOS = {
         "sep-2640-client-verify-frontmatter": [""],
     },
 }
-# What is not built yet, with the checks that fail for it. docs/reference/conformance.md says why.
-NOT_YET = {
-    "elicitation-sep1034-client-defaults": {
-        f"client-elicitation-sep1034-{check}"
-        for check in (
-            "general",
-            "string-default",
-            "integer-default",
-            "number-default",
-            "enum-default",
-            "boolean-default",
-        )
-    },
-    "sep-2322-client-request-state": {
-        "sep-2322-client-request-state-echoed",
-        "sep-2322-client-jsonrpc-id-different",
-        "sep-2322-client-no-state-omitted",
-    },
-}
 PLAYED = [
     pytest.param(version, name, revision, id="-".join(filter(None, (version, name, revision))))
     for version, names in SCENARIOS.items()
@@ -70,10 +51,8 @@ async def test_a_scenario_of_the_official_suite(
     run: Run, version: str, name: str, revision: str, record_property: Callable[[str, object], None]
 ) -> None:
     outcome = await run(version, name, revision)
-    expected = NOT_YET.get(name, set())
-    record_property("conformance", [version, name, revision, outcome.passed, len(outcome.failed), bool(expected)])
-    assert outcome.failed.keys() == expected, outcome.output
-    assert outcome.ok or expected, outcome.output
+    record_property("conformance", [version, name, revision, outcome.passed, len(outcome.failed), False])
+    assert outcome.ok, outcome.output
 
 
 async def test_the_suite_notices_a_client_that_does_not_call(run: Run) -> None:
@@ -100,10 +79,9 @@ def test_every_scenario_without_sign_in_is_played(version: str) -> None:
     assert {name for name in suite.listed(version) if not name.startswith("auth/")} == SCENARIOS[version].keys()
 
 
-def test_the_reference_tells_of_every_scenario_and_of_what_is_not_yet() -> None:
+def test_the_reference_tells_of_every_scenario() -> None:
     page = (suite.HERE.parents[1] / "docs" / "reference" / "conformance.md").read_text()
     rows = dict(re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", page, re.MULTILINE))
     assert rows.keys() == {name for names in SCENARIOS.values() for name in names}
-    assert {name for name, result in rows.items() if result.startswith("not yet")} == NOT_YET.keys()
     for version in suite.VERSIONS:
         assert f"`{version}`" in page

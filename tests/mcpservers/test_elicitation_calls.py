@@ -441,7 +441,10 @@ async def test_without_anybody_a_question_ends_the_call_at_once(call: Call, fake
             {"message": "m", "requestedSchema": {"type": "object", "properties": {"password": {"type": "string"}}}},
             "pass",
         ),
-        ({"mode": "url", "message": "m", "url": "javascript:alert(1)", "elicitationId": "e"}, "does not begin with https"),
+        (
+            {"mode": "url", "message": "m", "url": "javascript:alert(1)", "elicitationId": "e"},
+            "does not begin with https",
+        ),
     ],
 )
 async def test_what_cannot_be_shown_is_declined_during_the_call(
