@@ -26,6 +26,8 @@ ADMIN_PAGES: dict[str, Expectation] = {
     "accounts_auditrecord_export": A.AUDIT_EXPORTED,
     "agents_modelendpoint_test": A.CONNECTION_TESTED,
     "connections": NOTHING_CHANGES,
+    "preview": NOTHING_CHANGES,
+    "why": NOTHING_CHANGES,
     "connections_close": A.CONNECTION_CLOSED,
     "mcpservers_mcpserver_health": NOTHING_CHANGES,
     "mcpservers_mcpserver_log": NOTHING_CHANGES,
