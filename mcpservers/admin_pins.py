@@ -70,7 +70,7 @@ class PinnedTools:
         page = Paginator(chosen(server, shown, words), PER_PAGE).get_page(request.GET.get("page"))
         context = {
             **self.admin_site.each_context(request),
-            "title": _("Tools: what is accepted"),
+            "title": _("Accepted tools"),
             "subtitle": str(server),
             "opts": self.opts,
             "server": server,

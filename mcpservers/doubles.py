@@ -121,7 +121,8 @@ def _alike(definition: Definition, others: Sequence[_Other], server_id: UUID) ->
         if other.server_id == server_id and other.name == definition.get("name"):
             continue  # an earlier version of itself
         theirs = [text for text in (other.name, other.title) if text]
-        if any(same_but_for_writing(mine, their) for mine in own_texts for their in theirs):
+        pairs = [(mine, their) for mine in own_texts for their in theirs if skeleton(mine) == skeleton(their)]
+        if all(same_but_for_writing(mine, their) for mine, their in pairs):
             if other.server_id != server_id:
                 same = same or Flag(Kind.SAME_NAME, f"It has the name or title of {other}.", severe=False)
             continue
