@@ -70,7 +70,8 @@ class Exchange:
         if self.streaming:
             await self.send_event(json.dumps(message))
         else:
-            headers = {"mcp_session_id": self.server.newest} if self.method == "initialize" else {}
+            begins = self.method == "initialize" and self.server.sessions
+            headers = {"mcp_session_id": self.server.newest} if begins else {}
             await self.respond(200, json.dumps(message), "application/json", **headers)
 
     async def result(self, result: JSON) -> None:
