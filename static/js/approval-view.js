@@ -84,9 +84,16 @@ export function Approval({ id, call, details, value, loading, can, state, error,
   </section>`;
 }
 
+const MENU_HEIGHT = 260; // with some room
+
 function Always({ disabled, choose }) {
-  return html`<${Popover} label="Always allow this tool" side="up" button=${(props) => html`<button ...${props} class="button" disabled=${disabled}
-      aria-haspopup="menu">Always allow<${Icon} name="chevron" size=${15} /></button>`}>
+  const [side, setSide] = useState("up");
+  const place = (event) => setSide(event.currentTarget.getBoundingClientRect().top > MENU_HEIGHT ? "up" : "down");
+  return html`<${Popover} label="Always allow this tool" side=${side} button=${(props) => html`<button ...${props} class="button" disabled=${disabled}
+      aria-haspopup="menu" onClick=${(event) => {
+        place(event);
+        props.onClick();
+      }}>Always allow<${Icon} name="chevron" size=${15} /></button>`}>
     ${(close) => html`<${Menu} label="Always allow this tool" close=${close}
       items=${SCOPES.map(([scope, label]) => ({ label, action: () => choose(scope) }))} />
       <p class="approval-hint">Until the tool changes. You can take it back under Approvals.</p>`}</${Popover}>`;

@@ -141,9 +141,10 @@ const STATES = {
 
 function Always({ state }) {
   const { standing } = state;
+  const active = standing.filter((row) => row.state === "active").length;
   return html`<section aria-labelledby="always-title"><h2 id="always-title" tabindex="-1">Always allowed</h2>
     ${standing.length
-      ? html`<p class="muted small">${count(standing.length, "tool runs", "tools run")} without asking you, in your own chats alone. A tool that changes is asked about again.</p>
+      ? html`<p class="muted small">${active > 0 && `${count(active, "tool runs", "tools run")} without asking you, in your own chats alone. `}A tool that changes is asked about again.</p>
           <ul class="standing">${standing.map((row) => html`<${Standing} key=${row.id} row=${row} busy=${state.busy[row.id]} failed=${state.failed[row.id]} />`)}</ul>`
       : html`<div class="nothing"><${Icon} name="shield" size=${20} /><p>You have not allowed any tool for good. “Always allow” is beside “Allow once” where the rules let you.</p></div>`}
   </section>`;

@@ -372,3 +372,11 @@ def test_one_organization_cannot_name_what_another_has(apply: Apply) -> None:
         "organizations.globex.agents.a.model: there is no model “main/gpt” in this organization",
         "organizations.globex.agents.a.servers[0]: there is no server “clock” in this organization",
     ]
+
+
+def test_rules_of_a_group_that_cannot_be_meant_are_refused_with_their_place(apply: Apply) -> None:
+    rules = [{"tool": "*", "do": "ask"}, {"tool": "*", "do": "deny"}]
+    with pytest.raises(ConfigurationError) as refused:
+        apply({"organizations": {"acme": {"groups": {"analysts": {"members": ["bob"], "rules": rules}}}}})
+    assert "organizations.acme.groups.analysts.rules" in str(refused.value)
+    assert "contradicts" in str(refused.value)

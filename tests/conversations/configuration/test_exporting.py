@@ -76,3 +76,13 @@ def test_only_the_named_organizations_are_exported(apply: Apply) -> None:
     value = yaml.safe_load(export_configuration(["globex"]).text)
     assert list(value["organizations"]) == ["globex"]
     assert list(value["users"]) == ["zoe"]
+
+
+def test_rules_of_groups_and_all_that_a_rule_says_survive_the_way_out_and_in(apply: Apply) -> None:
+    rule = {"tool": "tickets__close_*", "do": "ask", "remember": False, "edit": True, "approvers": ["group:analysts"]}
+    groups = {"analysts": {"members": ["bob"], "rules": [rule, {"tool": "*__get_*", "do": "allow"}]}}
+    apply({"organizations": {"acme": {"groups": groups}}})
+    export = export_configuration()
+    exported = yaml.safe_load(export.text)["organizations"]["acme"]["groups"]["analysts"]
+    assert exported == groups["analysts"]
+    assert not apply_configuration(export.text, environment=export.secrets, prune=True)
