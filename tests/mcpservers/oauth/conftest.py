@@ -12,6 +12,7 @@ from accounts.models import Organization, User
 from chatui.rows import in_rows
 from mcpservers.models import LinkedAccount, MCPServer, ServerGrant
 from mcpservers.oauth import flow
+from mcpservers.oauth.tokens import AccountTokens
 from tests.fakes.authpages import consent, query_of
 from tests.fakes.authserver import FakeAuthServer
 from tests.mcpservers.oauth.resource import Resource
@@ -58,6 +59,12 @@ async def server(make_server: Make, resource: Resource) -> MCPServer:
 @pytest.fixture
 def actor(transactional_db: None, bob: User, actor_of: Callable[[User], Actor]) -> Actor:
     return actor_of(bob)
+
+
+def tokens_of(account: LinkedAccount) -> AccountTokens:
+    """The source of an account that a test may have changed since it was read."""
+    server = account.server
+    return AccountTokens(account.pk, binding=account.binding, server_id=server.pk, slug=server.slug, title=server.title)
 
 
 Link = Callable[..., Awaitable[LinkedAccount]]

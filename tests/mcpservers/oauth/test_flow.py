@@ -20,12 +20,11 @@ from mcpservers.errors import LinkError
 from mcpservers.models import LinkAttempt, LinkedAccount, MCPServer, OAuthClient, ServerGrant
 from mcpservers.oauth import attempts, client_metadata, flow
 from mcpservers.oauth.discovery import discover
-from mcpservers.oauth.tokens import AccountTokens
 from tests.fakes import authfaults
 from tests.fakes.authgrants import challenge
 from tests.fakes.authpages import consent, query_of
 from tests.fakes.authserver import FakeAuthServer
-from tests.mcpservers.oauth.conftest import BROWSER, Link, Make
+from tests.mcpservers.oauth.conftest import BROWSER, Link, Make, tokens_of
 from tests.mcpservers.oauth.resource import Resource
 
 
@@ -57,7 +56,7 @@ async def test_an_account_is_linked_and_its_token_is_one_that_the_server_takes(
     link: Link, server: MCPServer, auth: FakeAuthServer, resource: Resource, actor: Actor
 ) -> None:
     account = await link(server, return_to="/o/acme/connections/")
-    assert auth.valid(await AccountTokens.of(account).current(), resource.url) is not None
+    assert auth.valid(await tokens_of(account).current(), resource.url) is not None
     assert (account.user_id, account.issuer, account.is_default) == (actor.user_id, auth.issuer, True)
     assert account.binding == server.oauth_binding()
     assert account.resource == resource.url
@@ -90,7 +89,7 @@ async def test_the_resource_is_sent_as_the_server_wrote_it_every_time(
 ) -> None:
     resource.changes = {"resource": resource.origin + slash}
     account = await link(server)
-    await AccountTokens.of(account).renewed(account.tokens["access_token"])
+    await tokens_of(account).renewed(account.tokens["access_token"])
     sent = [heard.query["resource"] for heard in auth.requests_of("authorize")]
     sent += [heard.form["resource"] for heard in auth.requests_of("token")]
     assert sent == [resource.origin + slash] * 3
@@ -171,7 +170,7 @@ async def test_a_replay_harms_nothing(actor: Actor, server: MCPServer, auth: Fak
     assert error.reason == "used"
     assert auth.count("token") == 1
     account = await LinkedAccount.objects.as_system().select_related("server").aget(pk=done.account_id)
-    assert auth.valid(await AccountTokens.of(account).current()) is not None
+    assert auth.valid(await tokens_of(account).current()) is not None
 
 
 async def test_a_double_click_redeems_once(actor: Actor, server: MCPServer, auth: FakeAuthServer) -> None:
@@ -318,13 +317,13 @@ async def test_an_odd_lifetime_links_all_the_same(
         assert account.expires_at is not None
     else:
         assert account.expires_at is None
-    assert await AccountTokens.of(account).current()
+    assert await tokens_of(account).current()
     assert auth.count("token") == (2 if lives == 0 else 1)
 
 
 async def test_a_form_encoded_answer_links(link: Link, server: MCPServer, auth: FakeAuthServer) -> None:
     auth.form_encoded = True
-    assert auth.valid(await AccountTokens.of(await link(server)).current()) is not None
+    assert auth.valid(await tokens_of(await link(server)).current()) is not None
 
 
 # --- Who may ----------------------------------------------------------------------------------------------------------
@@ -484,7 +483,7 @@ async def test_a_new_secret_counts_at_once(
     client.secret = "new"
     server.oauth = {"client_id": "preset-1", "client_secret": "new"}
     await server.asave()
-    assert await AccountTokens.of(account).renewed(account.tokens["access_token"])
+    assert await tokens_of(account).renewed(account.tokens["access_token"])
 
 
 async def test_our_document_is_the_client_where_it_is_read(

@@ -20,7 +20,7 @@ from mcpservers.oauth.tokens import AccountTokens
 from mcpservers.scope import Scope, scope_of
 from tests.fakes import authfaults
 from tests.fakes.authserver import FakeAuthServer
-from tests.mcpservers.oauth.conftest import Make
+from tests.mcpservers.oauth.conftest import Make, tokens_of
 from tests.mcpservers.oauth.resource import Resource
 
 SECRET = {"grant": "client_credentials", "client_id": "robot", "client_secret": "s"}
@@ -29,7 +29,7 @@ SECRET = {"grant": "client_credentials", "client_id": "robot", "client_secret": 
 async def source(actor: Actor, server: MCPServer) -> AccountTokens:
     account = await in_rows(accounts.choose, actor, server)
     assert account is not None
-    return AccountTokens.of(account)
+    return tokens_of(account)
 
 
 async def test_all_members_share_one_account(

@@ -26,7 +26,7 @@ from mcpservers.oauth.discovery import discover
 from mcpservers.oauth.tokens import AccountTokens, refresh_due
 from tests.fakes import authfaults
 from tests.fakes.authserver import FakeAuthServer
-from tests.mcpservers.oauth.conftest import Link
+from tests.mcpservers.oauth.conftest import Link, tokens_of
 from tests.mcpservers.oauth.resource import Resource
 
 
@@ -48,9 +48,9 @@ async def stored(account: LinkedAccount) -> LinkedAccount:
     return row
 
 
-async def asked(tokens_of: AccountTokens, refused: str = "") -> SignInRequiredError:
+async def asked(source: AccountTokens, refused: str = "") -> SignInRequiredError:
     with pytest.raises(SignInRequiredError) as raised:
-        await (tokens_of.renewed(refused) if refused else tokens_of.current())
+        await (source.renewed(refused) if refused else source.current())
     return raised.value
 
 
@@ -58,7 +58,7 @@ async def asked(tokens_of: AccountTokens, refused: str = "") -> SignInRequiredEr
 
 
 async def test_a_valid_token_costs_one_query_and_no_write(link: Link, server: MCPServer, auth: FakeAuthServer) -> None:
-    source = AccountTokens.of(await link(server))
+    source = tokens_of(await link(server))
     before = len(auth.requests)
 
     def read() -> Any:
@@ -80,12 +80,12 @@ async def test_the_last_use_is_remembered_to_the_minute(link: Link, server: MCPS
     account = await link(server)
     long_ago = timezone.now() - timedelta(hours=1)
     await change(account, last_used_at=long_ago)
-    await AccountTokens.of(account).current()
+    await tokens_of(account).current()
     await asyncio.gather(*tokens._noting)
     used = (await stored(account)).last_used_at
     assert used is not None
     assert used > long_ago
-    await AccountTokens.of(account).current()
+    await tokens_of(account).current()
     assert not tokens._noting
 
 
@@ -94,7 +94,7 @@ async def test_a_token_of_an_unknown_lifetime_is_used_until_it_is_refused(
 ) -> None:
     auth.token_changes = {"expires_in": None}
     account = await link(server)
-    source = AccountTokens.of(account)
+    source = tokens_of(account)
     token = await source.current()
     assert refreshes(auth) == 0
     assert await source.renewed(token) != token
@@ -109,13 +109,13 @@ async def test_an_expired_token_is_renewed_before_it_is_used(
 ) -> None:
     account = await link(server)
     await expire(account)
-    token = await AccountTokens.of(account).current()
+    token = await tokens_of(account).current()
     assert auth.valid(token) is not None
     row = await stored(account)
     assert (row.version, row.refreshing_until, row.state) == (2, None, "ready")
     assert row.tokens["refresh_token"] != account.tokens["refresh_token"]
     assert row.renewed_at is not None
-    assert await AccountTokens.of(account).current() == token
+    assert await tokens_of(account).current() == token
     assert refreshes(auth) == 1
 
 
@@ -126,7 +126,7 @@ async def test_a_refresh_answer_without_a_refresh_token_keeps_the_one_that_there
     auth.refresh_changes = {"refresh_token": None, "scope": None}
     account = await link(server)
     await expire(account)
-    await AccountTokens.of(account).current()
+    await tokens_of(account).current()
     row = await stored(account)
     assert row.tokens["refresh_token"] == account.tokens["refresh_token"]
     assert row.scopes == account.scopes
@@ -135,7 +135,7 @@ async def test_a_refresh_answer_without_a_refresh_token_keeps_the_one_that_there
 async def test_many_at_once_redeem_once(link: Link, server: MCPServer, auth: FakeAuthServer) -> None:
     account = await link(server)
     await expire(account)
-    found = await asyncio.gather(*(AccountTokens.of(account).current() for _ in range(20)))
+    found = await asyncio.gather(*(tokens_of(account).current() for _ in range(20)))
     assert len(set(found)) == 1
     assert refreshes(auth) == 1
 
@@ -143,7 +143,7 @@ async def test_many_at_once_redeem_once(link: Link, server: MCPServer, auth: Fak
 async def test_many_refused_at_once_redeem_once(link: Link, server: MCPServer, auth: FakeAuthServer) -> None:
     account = await link(server)
     token = account.tokens["access_token"]
-    found = await asyncio.gather(*(AccountTokens.of(account).renewed(token) for _ in range(20)))
+    found = await asyncio.gather(*(tokens_of(account).renewed(token) for _ in range(20)))
     assert len(set(found)) == 1
     assert token not in found
     assert refreshes(auth) == 1
@@ -153,14 +153,14 @@ async def test_a_caller_that_leaves_loses_no_token(link: Link, server: MCPServer
     account, gate = await link(server), asyncio.Event()
     await expire(account)
     auth.on("token", authfaults.after(gate))
-    waiting = asyncio.create_task(AccountTokens.of(account).current())
+    waiting = asyncio.create_task(tokens_of(account).current())
     await auth.heard("token", 2)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     gate.set()
     auth.on("token", None)
-    token = await AccountTokens.of(account).current()
+    token = await tokens_of(account).current()
     assert auth.valid(token) is not None
     assert refreshes(auth) == 1
 
@@ -173,7 +173,7 @@ async def test_who_waits_for_another_process_takes_what_it_stores(
     rows = LinkedAccount.objects.as_system().filter(pk=account.pk)
     assert await in_rows(leases.lease, rows, account.version)  # the other process
     assert not await in_rows(leases.lease, rows, account.version)
-    waiting = asyncio.create_task(AccountTokens.of(account).current())
+    waiting = asyncio.create_task(tokens_of(account).current())
     later = timezone.now() + timedelta(hours=1)
     values = {"tokens": {"access_token": "of-the-other"}, "expires_at": later, "refresh_at": later}
     assert await in_rows(leases.settle, rows, account.version, **values)
@@ -187,7 +187,7 @@ async def test_a_process_that_died_holds_nobody_up_for_long(
     account = await link(server)
     await expire(account)
     await change(account, refreshing_until=timezone.now() - timedelta(seconds=1))
-    assert auth.valid(await AccountTokens.of(account).current()) is not None
+    assert auth.valid(await tokens_of(account).current()) is not None
 
 
 async def test_who_waits_in_vain_is_told_to_try_again(
@@ -198,7 +198,7 @@ async def test_who_waits_in_vain_is_told_to_try_again(
     await expire(account)
     await change(account, refreshing_until=timezone.now() + timedelta(seconds=60))
     with pytest.raises(ServerUnavailableError) as raised:
-        await AccountTokens.of(account).current()
+        await tokens_of(account).current()
     assert "Try again" in raised.value.public_message
     assert refreshes(auth) == 0
 
@@ -223,12 +223,12 @@ async def test_an_ill_token_endpoint_ends_nothing(
     await expire(account)
     auth.on("token", fault)
     with pytest.raises(ServerUnavailableError):
-        await AccountTokens.of(account).current()
+        await tokens_of(account).current()
     row = await stored(account)
     assert (row.state, row.tokens, row.refreshing_until) == ("ready", account.tokens, None)
     assert row.last_error
     auth.on("token", None)
-    assert auth.valid(await AccountTokens.of(account).current()) is not None
+    assert auth.valid(await tokens_of(account).current()) is not None
 
 
 async def test_a_token_that_is_due_but_lives_is_used_while_the_endpoint_is_ill(
@@ -237,7 +237,7 @@ async def test_a_token_that_is_due_but_lives_is_used_while_the_endpoint_is_ill(
     account = await link(server)
     await change(account, refresh_at=timezone.now() - timedelta(seconds=1))
     auth.on("token", authfaults.status(503))
-    assert await AccountTokens.of(account).current() == account.tokens["access_token"]
+    assert await tokens_of(account).current() == account.tokens["access_token"]
 
 
 # --- The end of a link ------------------------------------------------------------------------------------------------
@@ -247,20 +247,20 @@ async def test_a_grant_that_ended_asks_the_person(link: Link, server: MCPServer,
     account = await link(server)
     await expire(account)
     auth.memory.revoke_all()
-    error = await asked(AccountTokens.of(account))
+    error = await asked(tokens_of(account))
     assert (error.reason, error.slug, error.account, error.account_id) == ("expired", "notes", account.name, account.pk)
     assert set(error.scopes) == set(account.scopes)
     row = await stored(account)
     assert (row.state, row.tokens, row.refreshing_until) == ("relink", {}, None)
     assert (await AuditRecord.objects.aget(action="link.changed")).details == {"state": "relink"}
-    await asked(AccountTokens.of(account))
+    await asked(tokens_of(account))
     assert refreshes(auth) == 1  # it is not tried again and again
 
 
 async def test_a_token_refused_right_after_it_was_renewed_asks_the_person_and_does_not_loop(
     link: Link, server: MCPServer, auth: FakeAuthServer
 ) -> None:
-    source = AccountTokens.of(await link(server))
+    source = tokens_of(await link(server))
     token = await source.renewed(await source.current())
     assert (await asked(source, token)).reason == "refused"
     assert (await asked(source)).reason == "expired"
@@ -273,9 +273,9 @@ async def test_without_a_refresh_token_the_end_of_the_token_is_the_end(
     auth.refresh = "never"
     account = await link(server)
     assert account.refresh_at is None
-    assert await AccountTokens.of(account).current()
+    assert await tokens_of(account).current()
     await expire(account)
-    assert (await asked(AccountTokens.of(account))).reason == "expired"
+    assert (await asked(tokens_of(account))).reason == "expired"
     assert refreshes(auth) == 0
 
 
@@ -284,7 +284,7 @@ async def test_a_refused_token_that_cannot_be_renewed_asks_the_person(
 ) -> None:
     auth.refresh = "never"
     account = await link(server)
-    assert (await asked(AccountTokens.of(account), account.tokens["access_token"])).reason == "expired"
+    assert (await asked(tokens_of(account), account.tokens["access_token"])).reason == "expired"
 
 
 async def test_a_registration_that_was_forgotten_is_dropped_and_the_person_asked_once(
@@ -293,12 +293,12 @@ async def test_a_registration_that_was_forgotten_is_dropped_and_the_person_asked
     account = await link(server)
     await expire(account)
     auth.forget_clients()
-    await asked(AccountTokens.of(account))
+    await asked(tokens_of(account))
     assert not await OAuthClient.objects.as_system().aexists()
     again = await link(server, account_id=account.pk)
     assert again.pk == account.pk
     assert auth.count("register") == 2
-    assert auth.valid(await AccountTokens.of(again).current()) is not None
+    assert auth.valid(await tokens_of(again).current()) is not None
 
 
 async def test_another_issuer_gets_nothing_of_the_old_one(
@@ -309,7 +309,7 @@ async def test_another_issuer_gets_nothing_of_the_old_one(
     async with FakeAuthServer() as evil:
         resource.changes = {"authorization_servers": [evil.issuer]}
         await discover(server, fresh=True)
-        await asked(AccountTokens.of(account))
+        await asked(tokens_of(account))
         assert evil.count("token") == 0
         assert refreshes(auth) == 0
         again = await link(server, account_id=account.pk)
@@ -325,7 +325,7 @@ async def test_metadata_that_cannot_be_read_again_are_used_as_they_were(
     await expire(account)
     await OAuthDiscovery.objects.as_system().aupdate(expires_at=timezone.now())
     auth.on("metadata", authfaults.status(500))
-    assert auth.valid(await AccountTokens.of(account).current()) is not None
+    assert auth.valid(await tokens_of(account).current()) is not None
 
 
 # --- Never elsewhere --------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ async def test_metadata_that_cannot_be_read_again_are_used_as_they_were(
 
 async def test_a_definition_that_leads_elsewhere_takes_no_token_along(link: Link, server: MCPServer) -> None:
     account = await link(server)
-    source = AccountTokens.of(account)
+    source = tokens_of(account)
     server.url = "https://evil.example/mcp"
     await server.asave()
     row = await stored(account)
@@ -352,14 +352,14 @@ async def test_a_source_of_one_definition_gives_no_token_that_was_linked_to_anot
     link: Link, server: MCPServer
 ) -> None:
     account = await link(server)
-    source = AccountTokens.of(account)
+    source = tokens_of(account)
     await change(account, binding="0" * 32)
     assert (await asked(source)).reason == "none"
 
 
 async def test_an_account_that_is_gone_asks_the_person(link: Link, server: MCPServer) -> None:
     account = await link(server)
-    source = AccountTokens.of(account)
+    source = tokens_of(account)
     await LinkedAccount.objects.as_system().filter(pk=account.pk).adelete()
     error = await asked(source)
     assert (error.slug, error.server_id, error.reason) == ("notes", server.pk, "none")
