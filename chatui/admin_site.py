@@ -15,11 +15,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, resolve_url
 from django.urls import URLPattern, path, reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from unfold.sites import UnfoldAdminSite
 
 from accounts import audit, signals
+from accounts.models import Organization
 from accounts.tenant_admin import TenantAdmin, reach_of
 from chatui.admin_overview import overview
 
@@ -99,7 +101,12 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     def item(title: Any, icon: str, name: str) -> dict[str, Any]:
         return {"title": title, "icon": icon, "link": reverse(f"admin:{name}")}
 
-    looking = [item(_("Audit"), "history", "accounts_auditrecord_changelist")] if reach_of(request).audits() else []
+    reach = reach_of(request)
+    looking = [item(_("Audit"), "history", "accounts_auditrecord_changelist")] if reach.audits() else []
+    accounted = Organization.objects.filter(pk__in=reach.accounted).order_by("name") if reach.accounted else ()
+    for organization in accounted:
+        title = format_lazy("{}: {}", _("Usage"), organization.name) if len(accounted) > 1 else _("Usage")
+        looking.append({"title": title, "icon": "bar_chart", "link": reverse("usage", args=[organization.slug])})
     return [
         {
             "title": _("Setting up"),

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from conversations import approvals_page, views
+from conversations import approvals_page, usage_pages, views
 from conversations.linking import signing_in
 
 handler400 = "chatui.error_pages.bad_request"
@@ -17,6 +17,8 @@ urlpatterns = [
     path("o/<slug:organization>/", views.chat, name="chat"),
     path("o/<slug:organization>/c/<uuid:conversation>/", views.chat, name="conversation"),
     path("o/<slug:organization>/approvals/", approvals_page.approvals, name="approvals"),
+    path("o/<slug:organization>/usage/", usage_pages.usage, name="usage"),
+    path("o/<slug:organization>/usage/export/", usage_pages.export, name="usage_export"),
     path("o/<slug:organization>/connections/", include("conversations.linking.urls")),
     path("mcp/oauth/callback", signing_in.callback, name="oauth_callback"),
     path("mcp/oauth/client.json", signing_in.client_document, name="oauth_client"),

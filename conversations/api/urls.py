@@ -13,6 +13,7 @@ from conversations.api import (
     listing,
     me,
     turns,
+    usage,
     variables,
     why,
 )
@@ -49,6 +50,8 @@ urlpatterns = [
     path("audit", methods(Action.READ_AUDIT, GET=audit.index)),
     path("audit/export", methods(Action.READ_AUDIT, POST=audit.export)),
     path("audit/<uuid:entry>/contents", methods(Action.READ_AUDIT, POST=audit.contents)),
+    path("usage", methods(Action.CHAT, GET=usage.own)),
+    path("usage/report", methods(Action.READ_USAGE, GET=usage.report)),
     path("turns", methods(Action.CHAT, POST=turns.start)),
     path("turns/<uuid:turn>", methods(Action.CHAT, GET=turns.read)),
     path("turns/<uuid:turn>/stop", methods(Action.CHAT, POST=turns.stop)),

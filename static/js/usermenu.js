@@ -20,6 +20,7 @@ export function UserMenu() {
     })) : []),
     { label: "Settings", icon: icon("settings"), action: showSettings },
     { label: "Connections", icon: icon("plug"), action: () => location.assign(`/o/${organization.slug}/connections/`) },
+    { label: "Usage", icon: icon("chart"), action: () => location.assign(`/o/${organization.slug}/usage/`) },
     { label: "Archived chats", icon: icon("archive"), action: () => chat.list.showArchived(true) },
     { label: "Keyboard shortcuts", icon: icon("info"), action: showShortcuts },
     admin && { label: "Administration", icon: icon("shield"), action: () => location.assign("/admin/") },

@@ -58,6 +58,7 @@ DOORS: dict[tuple[str, str], Door] = {
     ("approvals/standing/<uuid:standing_id>", "DELETE"): Door(204, owned=True),
     ("approvals/<uuid:question>", "GET"): Door(200, owned=True),
     ("approvals/<uuid:question>", "POST"): Door(200, {"decision": "deny"}, owned=True),
+    ("usage", "GET"): Door(200),
     ("attachments", "POST"): Door(201, "file"),
     ("attachments/<uuid:attachment>/content", "GET"): Door(200, owned=True),
     ("turns", "POST"): Door(201, "turn", owned=True),
@@ -72,6 +73,7 @@ READERS = {
     ("audit", "GET"),
     ("audit/export", "POST"),
     ("audit/<uuid:entry>/contents", "POST"),
+    ("usage/report", "GET"),
 }
 
 
