@@ -103,6 +103,8 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
             obj.revision += 1
         if change and form.moved:
             self._drop_secrets(request, obj, form.dropped)
+        if "oauth" in form.changed_data:
+            obj.obo_author = str(request.user.pk)  # who saves it answers for calls on behalf of others
         super().save_model(request, obj, form, change)
         transaction.on_commit(partial(_forget, obj.pk))
 
