@@ -1,0 +1,160 @@
+"""Turns that wait for an account, or go on without: everybody their own, and the one that was chosen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from accounts.models import Organization, User
+from agents.models import Agent, AgentServer
+from chatui.rows import in_rows
+from conversations.models import Question
+from mcpservers.models import LinkedAccount, MCPServer
+from tests.conversations.chat import Chat
+from tests.conversations.conftest import agent
+from tests.conversations.linking.conftest import Enter
+from tests.conversations.linking.test_signing_in import auth, back, begin
+from tests.fakes.authserver import FakeAuthServer
+from tests.fakes.endpoint import Endpoint, calls, text
+from tests.fakes.mcp_protected import ProtectedMCPServer
+
+__all__ = ["agent", "auth"]
+WHOAMI = ("notes__whoami", {})
+
+
+@pytest_asyncio.fixture
+async def notes(
+    auth: FakeAuthServer, agent: Agent, organization: Organization, make_server: Callable[..., MCPServer]
+) -> AsyncIterator[ProtectedMCPServer]:
+    async with ProtectedMCPServer(auth=auth, open_listing=True) as server:
+
+        def prepare() -> None:
+            row = make_server(organization, url=server.url, rules=[{"tool": "*", "do": "allow"}])
+            AgentServer.objects.create(agent=agent, server=row)
+
+        await in_rows(prepare)
+        yield server
+
+
+async def link(as_user: Enter, user: User, who: str) -> None:
+    browser = await as_user(user)
+    response = await browser.get(await back(await begin(browser), user=who))
+    assert response.status_code == 302
+
+
+async def test_every_user_of_a_shared_agent_has_a_card_and_an_account_of_ones_own(
+    as_user: Enter, alice: User, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
+) -> None:
+    endpoint.fallback = text("done")
+    async with await Chat.of(alice) as hers, await Chat.of(bob) as his:
+        cards = []
+        for chat in (hers, his):
+            endpoint.script(calls(WHOAMI))
+            await chat.start("who am I?")
+            cards.append(await chat.until("authorization.required"))
+            await chat.until("turn.waiting")
+        assert cards[0]["question_id"] != cards[1]["question_id"]
+        await link(as_user, bob, "grace")
+        assert (await his.until("turn.finished"))["outcome"] == "completed"
+        assert await Question.objects.as_system().filter(state="open").acount() == 1  # hers still waits
+        await link(as_user, alice, "ada")
+        assert (await hers.until("turn.finished"))["outcome"] == "completed"
+    assert (notes.calls_of("grace"), notes.calls_of("ada")) == (["whoami"], ["whoami"])
+    assert notes.trespasses == []
+
+
+async def test_two_chats_that_wait_for_the_same_account_both_go_on(
+    as_user: Enter, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
+) -> None:
+    endpoint.fallback = text("done")
+    async with await Chat.of(bob) as chat:
+        turns = []
+        for _ in range(2):
+            endpoint.script(calls(WHOAMI))
+            turns.append(await chat.start("who am I?"))
+            await chat.until("turn.waiting")
+        await link(as_user, bob, "ada")
+        for _ in turns:
+            assert (await chat.until("turn.finished"))["outcome"] == "completed"
+    assert notes.calls_of("ada") == ["whoami", "whoami"]
+
+
+async def test_the_account_of_the_conversation_is_the_one_that_acts(
+    as_user: Enter, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
+) -> None:
+    await link(as_user, bob, "ada")
+    await link(as_user, bob, "grace")
+    accounts = {account.subject: str(account.pk) async for account in LinkedAccount.objects.as_system()}
+    default = await LinkedAccount.objects.as_system().aget(is_default=True)
+    grace = next(pk for pk in accounts.values() if pk != str(default.pk))
+    endpoint.script(calls(WHOAMI), text("one"), calls(WHOAMI), text("two"))
+    async with await Chat.of(bob) as chat:
+        first = await chat.ask("who am I?", accounts={"notes": grace})
+        assert first["outcome"] == "completed"
+        conversation = next(f["conversation_id"] for f in chat.seen if f["type"] == "turn.started")
+        second = await chat.ask("and now?", conversation_id=conversation)
+        assert second["outcome"] == "completed"
+        request = "00000000-0000-4000-8000-000000000001"
+        content = [{"type": "text", "text": "hi"}]
+        await chat.send("turn.start", request_id=request, agent="helper", content=content, accounts={"notes": request})
+        assert (await chat.until("error"))["code"] == "not_offered"
+    assert (notes.calls_of("ada"), notes.calls_of("grace")) == ([], ["whoami", "whoami"])
+
+
+async def test_a_server_whose_list_needs_an_account_is_named_and_used_from_the_next_message_on(
+    as_user: Enter, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
+) -> None:
+    notes.open_listing = False
+    endpoint.script(text("Without."), calls(WHOAMI), text("With."))
+    async with await Chat.of(bob) as chat:
+        first = await chat.ask("hello")
+        notice = first["message"]["parts"][0]
+        assert (notice["code"], notice["detail"]) == ("needs_sign_in", "notes")
+        await link(as_user, bob, "ada")
+        second = await chat.ask("again")
+        assert second["outcome"] == "completed"
+        assert [part["type"] for part in second["message"]["parts"]] == ["call", "text"]
+    assert notes.calls_of("ada") == ["whoami"]
+
+
+async def test_a_call_that_needs_more_access_asks_for_it_and_is_made_with_both(
+    as_user: Enter, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
+) -> None:
+    await link(as_user, bob, "ada")
+    account = await LinkedAccount.objects.as_system().aget()
+    await LinkedAccount.objects.as_system().aupdate(scopes=["notes:read"])
+    assert account.name
+    endpoint.script(calls(("notes__add_note", {"text": "Milk"})), text("Noted."))
+    token = notes.auth.valid(account.tokens["access_token"])
+    assert token is not None
+    token.scopes = ("notes:read",)
+    async with await Chat.of(bob) as chat:
+        await chat.start("note milk")
+        card = await chat.until("authorization.required")
+        assert "notes:write" in card["scopes"]
+        assert card["account"] == account.name
+        await chat.until("turn.waiting")
+        browser = await as_user(bob)
+        query = dict(pair.split("=", 1) for pair in card["url"].partition("?")[2].split("&"))
+        url = await begin(browser, account=query["account"], scopes=" ".join(card["scopes"]))
+        assert (await browser.get(await back(url))).status_code == 302
+        assert (await chat.until("turn.finished"))["outcome"] == "completed"
+    assert notes.notes["ada"][-1] == "Milk"
+    assert await LinkedAccount.objects.as_system().acount() == 1
+
+
+@pytest.mark.deadline(90)
+async def test_a_card_that_nobody_answers_expires_and_the_answer_goes_on(
+    bob: User, notes: ProtectedMCPServer, endpoint: Endpoint, settings: Any
+) -> None:
+    settings.TURN = {**settings.TURN, "QUESTION_SECONDS": 0.05, "HEARTBEAT_SECONDS": 0.05}
+    endpoint.script(calls(WHOAMI), text("Too late."))
+    async with await Chat.of(bob) as chat, asyncio.timeout(60):
+        await chat.start("who am I?")
+        finished = await chat.until("turn.finished")
+    assert finished["outcome"] == "completed"
+    assert finished["message"]["parts"][0]["status"] == "expired"
