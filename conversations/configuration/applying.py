@@ -57,12 +57,14 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
     for where, words in budgets.violations(section.budgets):
         reconciler.problem((*path, "budgets", *map(str, where)), words)
     stored = Organization.objects.filter(slug=slug).first()
-    kept = slug if stored is None else stored.name  # a file without a name does not rename what there is
+    # A file without a name does not rename what there is, and one that says nothing of the audit leaves it as it is.
+    kept = slug if stored is None else stored.name
+    said = section.model_dump(include={"audit_days", "audit_bodies"}, exclude_none=True)
     organization = reconciler.put(
         path,
         stored,
         Organization(slug=slug),
-        {"name": kept if section.name is None else section.name, "budgets": section.budgets},
+        {"name": kept if section.name is None else section.name, "budgets": section.budgets, **said},
     )
     if organization is None:
         return

@@ -94,6 +94,8 @@ def _organization(organization: Organization, secrets: _Secrets) -> dict[str, An
     return {
         "name": escape(organization.name),
         **({"budgets": organization.budgets} if organization.budgets else {}),
+        **({"audit_days": organization.audit_days} if organization.audit_days else {}),
+        **({"audit_bodies": True} if organization.audit_bodies else {}),
         "members": {membership.user.username: membership.role for membership in memberships},
         "groups": {group.slug: _group(group) for group in Group.objects.filter(**own)},
         "endpoints": {

@@ -212,6 +212,8 @@ class Organization(Section):
     servers: Annotated[dict[Text, Annotated[Server, BeforeValidator(_empty)]], BeforeValidator(_empty)] = {}
     agents: Annotated[dict[Text, Agent], BeforeValidator(_empty)] = {}
     budgets: list[Any] = []
+    audit_days: int | None = None
+    audit_bodies: bool | None = None
 
 
 class Configuration(Section):

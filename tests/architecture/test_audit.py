@@ -31,6 +31,8 @@ ADMIN_PAGES: dict[str, Expectation] = {
     "connections_close": A.CONNECTION_CLOSED,
     "mcpservers_mcpserver_health": NOTHING_CHANGES,
     "mcpservers_mcpserver_log": NOTHING_CHANGES,
+    "mcpservers_mcpserver_pins": NOTHING_CHANGES,
+    "mcpservers_mcpserver_pins_decide": (A.PIN_ACCEPTED, A.PIN_REJECTED),
     "mcpservers_mcpserver_reconnect": A.CONNECTION_CLOSED,
     "mcpservers_mcpserver_refresh": A.CONNECTION_TESTED,
     "mcpservers_mcpserver_test": A.CONNECTION_TESTED,

@@ -380,3 +380,11 @@ def test_rules_of_a_group_that_cannot_be_meant_are_refused_with_their_place(appl
         apply({"organizations": {"acme": {"groups": {"analysts": {"members": ["bob"], "rules": rules}}}}})
     assert "organizations.acme.groups.analysts.rules" in str(refused.value)
     assert "contradicts" in str(refused.value)
+
+
+def test_how_long_the_audit_is_kept_is_said_or_left_as_it_is(apply: Apply) -> None:
+    apply(acme(audit_days=30, audit_bodies=True))
+    apply()
+    organization = Organization.objects.get()
+    assert (organization.audit_days, organization.audit_bodies) == (30, True)
+    assert any("audit_days" in problem for problem in refused(apply, acme(audit_days=0)))
