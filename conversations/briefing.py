@@ -19,6 +19,7 @@ from conversations import history
 from conversations.models import Turn
 from conversations.plans import TurnPlan
 from mcpservers.credentials import SignIn
+from mcpservers.offers import ServerProblem
 
 # What the person can do something about: a notice of its own, whose detail is the server's slug.
 FOR_THE_PERSON: Mapping[str, str] = {"needs_sign_in": "needs_sign_in", "not_ready": "needs_setup"}
@@ -77,7 +78,7 @@ def problem_notices(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:
     if not toolbox.problems or plan.turn.rounds > 0:
         return []
     mine = [
-        Noticed(FOR_THE_PERSON[problem.code], f"{problem.title}: {problem.message}", problem.slug)
+        Noticed(FOR_THE_PERSON[problem.code], _named(problem), problem.slug)
         for problem in toolbox.problems
         if problem.code in FOR_THE_PERSON
     ]
@@ -88,6 +89,12 @@ def problem_notices(plan: TurnPlan, toolbox: TurnToolbox) -> list[Noticed]:
     names = ", ".join(problem.title for problem in rest)
     some = "Some tools are unavailable" if toolbox.offered else "No tools are available"
     return [*mine, Noticed("tools_unavailable", f"{some}: {names}.", detail)]
+
+
+def _named(problem: ServerProblem) -> str:
+    """What keeps a server from this answer, which goes on without it."""
+    named = problem.title in problem.message
+    return problem.message if named else f"{problem.title}: {problem.message}"
 
 
 def limits(plan: TurnPlan) -> Limits:

@@ -18,6 +18,6 @@ export function ServerNotice({ part }) {
     <div class="notice-actions">
       ${open && part.code === "needs_sign_in" && html`<${ConnectLink} server=${part.detail} />`}
       ${open && part.code === "needs_setup" && server.variables?.length > 0 && html`<button type="button" class="button" onClick=${() => setUp(chat, server)}>Set up</button>`}
-      ${!open && server && html`<span class="muted small">It is ready now, from your next message on.</span>`}</div>
-    <${Outcome} server=${part.detail} /></div></div>`;
+      <${Outcome} server=${part.detail} />
+      ${!open && server && html`<span class="muted small">It is used from your next message on.</span>`}</div></div></div>`;
 }

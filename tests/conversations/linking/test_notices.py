@@ -37,6 +37,13 @@ def test_each_server_that_wants_something_of_its_person_has_a_notice_of_its_own(
     ]
 
 
+def test_a_server_that_is_named_in_the_reason_is_not_named_twice() -> None:
+    problem = ServerProblem(uuid4(), "notes", "Notes", "needs_sign_in", "“Notes” needs an account of yours.")
+    plan = cast(TurnPlan, SimpleNamespace(turn=SimpleNamespace(rounds=0)))
+    told = problem_notices(plan, cast(Any, SimpleNamespace(problems=[problem], offered={})))
+    assert told[0].message == "“Notes” needs an account of yours."
+
+
 def test_nothing_is_said_twice_in_one_turn() -> None:
     assert notices(("notes", "needs_sign_in"), rounds=1) == []
 
