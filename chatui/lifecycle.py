@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Coroutine
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.conf import settings
 from agents.providers.openai_chat import aclose_clients, preload
 from chatui import embedded
 from conversations import consumers, feed, supervisor
-from mcpservers import catalogue, connections
+from mcpservers import catalogue, connections, peers
 
 logger = logging.getLogger(__name__)
 _background: set[asyncio.Task[None]] = set()
@@ -26,7 +27,14 @@ async def begin() -> None:
     """Before the first turn: reap what a dead process left. Without Redis no other process can own a turn."""
     await supervisor.current().begin(alone=not settings.REDIS_URL)
     await asyncio.to_thread(embedded.start_worker)
-    task = asyncio.get_running_loop().create_task(_warm_up(), name="warm-up")
+    _start(_warm_up(), "warm-up")
+    if settings.REDIS_URL:
+        _start(peers.publish(), "connections: publish")
+        _start(peers.listen(), "connections: listen")
+
+
+def _start(work: Coroutine[Any, Any, None], name: str) -> None:
+    task = asyncio.get_running_loop().create_task(work, name=name)
     _background.add(task)
     task.add_done_callback(_background.discard)
     task.add_done_callback(_log_failure)
@@ -52,9 +60,11 @@ def spare_what_is_loaded() -> None:
 async def aclose() -> None:
     """Lose nothing: drain turns, end the rest as interrupted, close MCP connections, then the sockets."""
     await supervisor.current().aclose()
-    for task in _background:
-        if task.get_name() == "warm-up":
-            task.cancel()
+    helping = [task for task in _background if task.get_name() != "drain"]
+    for task in helping:
+        task.cancel()
+    if helping:
+        await asyncio.wait(helping, timeout=5)
     await catalogue.aclose()
     try:
         await connections.manager().aclose(settings.MCP["CLOSE_SECONDS"])

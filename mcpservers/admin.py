@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
@@ -24,15 +23,14 @@ from accounts.admin import GroupAdmin
 from accounts.admin_audit import target_of
 from accounts.models import AuditAction
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
-from mcpservers import catalogue
+from mcpservers import catalogue, peers
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
-from mcpservers.admin_health import health_of, reconnect
+from mcpservers.admin_health import health_of
 from mcpservers.admin_log import end_of_log
 from mcpservers.admin_pins import PinnedTools
 from mcpservers.admin_tools import stored_definition, stored_tools
 from mcpservers.admin_try import TryForm, record_trial, try_tool
 from mcpservers.approvals import matches
-from mcpservers.connections import close_connection, live_connections
 from mcpservers.known_tools import names_of, subjects_of
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.scope import scope_of
@@ -106,7 +104,7 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
         if "oauth" in form.changed_data:
             obj.obo_author = str(request.user.pk)  # who saves it answers for calls on behalf of others
         super().save_model(request, obj, form, change)
-        transaction.on_commit(partial(_forget, obj.pk))
+        transaction.on_commit(partial(peers.server_changed, obj.pk))
 
     def _drop_secrets(self, request: HttpRequest, server: MCPServer, dropped: list[str]) -> None:
         """What was entrusted to one address is not sent to another."""
@@ -124,13 +122,13 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         key = obj.pk
         super().delete_model(request, obj)
-        transaction.on_commit(partial(_forget, key))
+        transaction.on_commit(partial(peers.server_changed, key))
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
         keys = list(queryset.values_list("pk", flat=True))
         super().delete_queryset(request, queryset)
         for key in keys:
-            transaction.on_commit(partial(_forget, key))
+            transaction.on_commit(partial(peers.server_changed, key))
 
     # What is shown.
 
@@ -248,7 +246,7 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
         server, answer = self._to_refresh(request, object_id)
         if answer is not None:
             return answer
-        reconnect(server)
+        peers.reconnect(server.pk)
         _record(AuditAction.CONNECTION_CLOSED, server)
         messages.success(request, _("Its connections are being closed; the next use opens new ones."))
         return redirect("admin:mcpservers_mcpserver_health", server.pk)
@@ -318,11 +316,3 @@ def _record(action: AuditAction, server: MCPServer, **fields: Any) -> None:
         server=server.slug,
         **fields,
     )
-
-
-def _forget(server_id: UUID) -> None:
-    """A server that has changed: what memory knows of it is forgotten, and its connections end."""
-    catalogue.invalidate(server_id)
-    for connection in live_connections():
-        if connection.server_id == server_id:
-            close_connection(connection.id)

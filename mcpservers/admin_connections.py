@@ -1,4 +1,4 @@
-"""The admin's page of live connections: of this process, of the organizations one sees."""
+"""The admin's page of live connections: of every process, of the organizations one sees."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from django.views.decorators.http import require_POST
 from accounts import audit
 from accounts.models import AuditAction, Organization, User
 from accounts.tenant_admin import reach_of
-from mcpservers import connections as live
+from mcpservers import peers
 from mcpservers.connections import ConnectionInfo
 
 
 def connections(request: HttpRequest, site: Any) -> HttpResponse:
     """The list. Wrapped by the site, so that only who enters the admin comes here."""
     reach = reach_of(request)
-    seen = [info for info in live.live_connections() if reach.sees(info.organization_id)]
+    told = peers.everywhere()
+    seen = [info for info in told.connections if reach.sees(info.organization_id)]
     context = {
         **site.each_context(request),
         "title": _("Live connections"),
         "rows": _rows(seen, reach),
+        "complete": told.complete,
+        "processes": any(info.process for info in seen),
         "organizations": reach.superuser or len(reach.visible) > 1,
     }
     return TemplateResponse(request, "admin/connections.html", context)
@@ -53,9 +56,9 @@ def close_connection(request: HttpRequest, site: Any) -> HttpResponse:
     """Close one connection; one of another organization does not exist."""
     reach = reach_of(request)
     wanted = request.POST.get("connection", "")
-    for info in live.live_connections():
+    for info in peers.everywhere().connections:
         if str(info.id) == wanted and reach.manages(info.organization_id):
-            live.close_connection(UUID(wanted))
+            peers.close_connection(UUID(wanted))
             audit.record(
                 AuditAction.CONNECTION_CLOSED,
                 organization_id=info.organization_id,

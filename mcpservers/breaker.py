@@ -112,6 +112,9 @@ class Breaker:
 
     def refusals(self, server_id: UUID) -> list[tuple[Circuit, Refusal]]:
         """The circuits of a server that are open now, for the admin."""
-        circuits = [circuit for circuit in list(self._records) if circuit.server_id == server_id]
-        found = ((circuit, self.refusal(circuit)) for circuit in circuits)
+        return [(circuit, refusal) for circuit, refusal in self.all_refusals() if circuit.server_id == server_id]
+
+    def all_refusals(self) -> list[tuple[Circuit, Refusal]]:
+        """Every circuit that is open now."""
+        found = ((circuit, self.refusal(circuit)) for circuit in list(self._records))
         return [(circuit, refusal) for circuit, refusal in found if refusal is not None]

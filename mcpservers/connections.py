@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,10 @@ __all__ = [
     "ConnectionInfo",
     "ConnectionManager",
     "aclose",
+    "all_refusals",
+    "close_all",
     "close_connection",
+    "drop",
     "forgive",
     "has_manager",
     "live_connections",
@@ -63,6 +67,25 @@ def close_connection(connection_id: UUID) -> None:
     for loop, manager in list(_managers.items()):
         if not loop.is_closed():
             loop.call_soon_threadsafe(manager.drop_connection, connection_id)
+
+
+def close_all(server_id: UUID) -> None:
+    """Close every connection of this process to a server, from any thread; they are on their way on return."""
+    for info in live_connections():
+        if info.server_id == server_id:
+            close_connection(info.id)
+
+
+def drop(server_id: UUID, *, user_id: UUID | None = None) -> None:
+    """`ConnectionManager.drop` in every loop of this process, from any thread; it is on its way on return."""
+    for loop, manager in list(_managers.items()):
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(partial(manager.drop, server_id, user_id=user_id))
+
+
+def all_refusals() -> list[tuple[Circuit, Refusal]]:
+    """Every credential with which some server is left alone now, in any loop of this process. From any thread."""
+    return [each for manager in list(_managers.values()) for each in manager.breaker.all_refusals()]
 
 
 def refusals(server_id: UUID) -> list[tuple[Circuit, Refusal]]:

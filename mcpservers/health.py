@@ -52,6 +52,11 @@ class Troubles:
         with self._lock:
             return list(reversed(self._by_server.get(server_id, ())))
 
+    def all(self) -> list[tuple[UUID, Trouble]]:
+        """Of every server, its oldest first."""
+        with self._lock:
+            return [(server_id, trouble) for server_id, kept in self._by_server.items() for trouble in kept]
+
     def forget(self, server_id: UUID) -> None:
         with self._lock:
             self._by_server.pop(server_id, None)

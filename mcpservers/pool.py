@@ -40,7 +40,7 @@ Learn = Callable[[ConnectionTarget, str], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionInfo:
-    """One live connection, for the admin. Times are seconds."""
+    """One live connection, for the admin. Times are seconds; `process` is "" where there is only one."""
 
     id: UUID
     organization_id: UUID
@@ -56,6 +56,8 @@ class ConnectionInfo:
     leases: int
     state: str  # "ready" | "suspect" | "closing"
     last_error: str
+    account: str = ""  # that it acts with
+    process: str = ""
 
 
 class ConnectionManager:
@@ -355,4 +357,5 @@ def _info(connection: Connection, now: float) -> ConnectionInfo:
         leases=connection.leases,
         state="closing" if connection.retired else "suspect" if connection.suspect else "ready",
         last_error=connection.last_error or target.redact(str(connection.error or "")),
+        account=target.account.name if target.account is not None else "",
     )

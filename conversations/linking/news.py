@@ -8,7 +8,7 @@ from accounts.actors import Actor, find_actor
 from chatui.errors import NotFoundError
 from chatui.rows import in_rows
 from conversations import answering, hints, questions
-from mcpservers import connections, fetching
+from mcpservers import peers
 from mcpservers.models import LinkedAccount
 from mcpservers.oauth import accounts
 from mcpservers.oauth.accounts import Disconnected
@@ -20,7 +20,7 @@ async def linked(user_id: UUID, completed: Completed) -> int:
     actor = await in_rows(find_actor, user_id, completed.organization_id)
     if actor is None:  # left the organization meanwhile: nothing of it can use the account
         return 0
-    _drop_stale(user_id, completed.server_id)
+    await peers.account_changed(completed.server_id, user_id)
     answers = await in_rows(questions.signed_in, actor, completed.server_id, completed.account)
     for answer in answers:
         await answering.carry(answer)
@@ -33,19 +33,10 @@ async def disconnect(actor: Actor, account_id: UUID) -> Disconnected:
     """Disconnect an account of the actor's own, and tell of it. Raises `NotFoundError`; for managers, too."""
     server = await in_rows(_server_of, actor, account_id)
     gone = await accounts.disconnect(actor, account_id)
-    _drop_stale(actor.user_id, gone.server_id)
+    await peers.account_changed(gone.server_id, actor.user_id)
     told = hints.connection_changed(actor.organization_slug, server, "disconnected", gone.account)
     await hints.tell_user(actor.user_id, told)
     return gone
-
-
-def _drop_stale(user_id: UUID, server_id: UUID) -> None:
-    """Close what this process has open with the account as it was, and try at once what could not be done without it.
-
-    Other processes notice by themselves: a connection is found by how its account was linked.
-    """
-    connections.manager().drop(server_id, user_id=user_id)
-    fetching.forgive(server_id)
 
 
 def _server_of(actor: Actor, account_id: UUID) -> str:
