@@ -326,7 +326,7 @@ def test_an_answer_that_comes_before_the_turn_parks_keeps_it_from_parking(owner:
     call, _ = asked(begun)
     assert not questions.decide(owner, Decision("deny", note="no"), call_id=call.pk).resumed
     assert transitions.park(begun.turn_id, "here", progress()) is None
-    (unseen,) = questions.unseen_answers(begun.turn_id)
+    ((_, unseen),) = questions.unseen_answers(begun.turn_id)
     assert replace(unseen, seal=None) == Decided(call.pk, False, "no", by=owner.user_id)
 
 
