@@ -187,7 +187,8 @@ async def _attempt(
             client = await stack.enter_async_context(_mcp_client(streams, mode, ears, target.scope))
         finally:
             if http is not None:
-                attempts.note = http.last
+                # Probing goes on after a refusal, and what comes next may be refused for a reason that explains less.
+                attempts.note = http.unauthorized or http.last
         if http is not None:
             http.established = True
         async with _hearing_of_tools(client, ears.tools_changed):

@@ -14,11 +14,11 @@ from accounts.actors import Actor
 from accounts.models import Role
 from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
-from mcpservers import connections, entries
+from mcpservers import connections, entries, learning
 from mcpservers.acting import acting_target, identity_of
 from mcpservers.discovery import Discovery, discover
 from mcpservers.entries import Address, Entry
-from mcpservers.errors import NotReadyError, SignInRequiredError
+from mcpservers.errors import NotReadyError, RequestFailedError, SignInRequiredError
 from mcpservers.models import MCPServer
 from mcpservers.pins import owner_of
 from mcpservers.scope import Scope, scope_of
@@ -152,8 +152,13 @@ class Fetches:
             async with connections.manager().borrow(target) as connection:
                 return await discover(connection)
         except SignInRequiredError as error:
-            server = await in_rows(MCPServer.objects.as_system().filter(pk=target.server_id).first)
-            raise (error if server is None else await completed(error, server)) from None
+            needed = error
+        except RequestFailedError as error:  # on a connection that was opened without a sign-in
+            if error.http_status != 401 or not await learning.has_accounts(target, error.challenge):
+                raise
+            needed = SignInRequiredError(target.server_id, target.slug, target.title)
+        server = await in_rows(MCPServer.objects.as_system().filter(pk=target.server_id).first)
+        raise (needed if server is None else await completed(needed, server)) from None
 
     def _done(self, address: Address, task: asyncio.Task[Entry]) -> None:
         self._tasks.pop(address, None)

@@ -9,12 +9,15 @@ from mcpservers.oauth import discovery
 from mcpservers.oauth.challenges import parse_challenge
 from mcpservers.transports import ConnectionTarget
 
+# With these reasons there may be no metadata at all; with the others there are some, which cannot be used.
+_TELLS_NOTHING = ("no_metadata", "unreachable", "timeout", "too_large", "redirected", "address_refused")
+
 
 async def has_accounts(target: ConnectionTarget, www_authenticate: str) -> bool:
     """Whether the server that answered 401 to `target` tells where its accounts come from. It is remembered.
 
-    From then on its scope is *user*, and everybody who uses it is asked to sign in. Where the definition sends a
-    credential of its own, that is what was refused.
+    From then on its scope is *user*, and everybody who uses it is asked to sign in; what is wrong with its metadata,
+    if anything is, they learn there. Where the definition sends a credential of its own, that is what was refused.
     """
     credential = any(name.lower() == "authorization" for name, _ in target.headers)
     if target.signs_in or credential or target.transport is Transport.STDIO:
@@ -22,8 +25,10 @@ async def has_accounts(target: ConnectionTarget, www_authenticate: str) -> bool:
     server = await in_rows(MCPServer.objects.as_system().filter(pk=target.server_id).first)
     if server is None or server.definition_hash() != target.definition_hash:
         return False
+    challenge = parse_challenge(www_authenticate)
     try:
-        discovered = await discovery.discover(server, challenge=parse_challenge(www_authenticate), fresh=True)
-    except LinkError:
-        return False  # it tells nothing of accounts: what it said stands
-    return await discovery.mark_needs_oauth(server.pk, discovered)
+        await discovery.discover(server, challenge=challenge, fresh=True)
+    except LinkError as error:
+        if error.reason in _TELLS_NOTHING and not challenge.resource_metadata:
+            return False  # it tells nothing of accounts: what it said stands
+    return await discovery.mark_needs_oauth(server.pk)

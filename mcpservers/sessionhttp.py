@@ -67,6 +67,7 @@ class SessionTransport(GuardedTransport):
         super().__init__(extra=target.allowances, max_bytes=max_bytes, connections=1000)
         self.established = False
         self.last = CallNote()  # of the request before, for a connect that fails
+        self.unauthorized: CallNote | None = None  # of the first that was answered with HTTP 401
         self._signer = Signer(target)
         self._deliveries: set[asyncio.Task[None]] = set()
         self._streams: deque[float] = deque(maxlen=STREAMS_PER_MINUTE)
@@ -112,6 +113,8 @@ class SessionTransport(GuardedTransport):
             note.status = response.status_code
             note.retry_after = response.headers.get("retry-after", "")
             note.challenge = response.headers.get("www-authenticate", "")
+            if note.status == 401 and self.unauthorized is None:
+                self.unauthorized = note
             return response
 
         try:

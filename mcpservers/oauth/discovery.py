@@ -264,10 +264,10 @@ def _update(server: MCPServer, found: Discovered) -> None:
     rows.update(document=found.as_json())
 
 
-async def mark_needs_oauth(server_id: UUID, discovered: Discovered) -> bool:
+async def mark_needs_oauth(server_id: UUID) -> bool:
     """Remember that a server without `oauth` in its definition wants a sign-in, so that its scope becomes *user*.
 
-    For the connection that met a 401 with usable metadata. False, and nothing is stored, where the definition
+    For whoever met a 401 of a server that has metadata. False, and nothing is stored, where the definition
     sends a credential of its own: then that is what was refused.
     """
     return await in_rows(_mark, server_id)

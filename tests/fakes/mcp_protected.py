@@ -51,6 +51,7 @@ class ProtectedMCPServer(FakeMCPServer):
     tools: list[JSON] = field(default_factory=lambda: [WHOAMI, LIST_NOTES, ADD_NOTE])
     tool_scopes: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"add_note": ("notes:write",)})
     open_listing: bool = False  # listing needs no login, calls do
+    open_methods: tuple[str, ...] = ()  # nor do these
     challenge: str = "full"  # "full" | "bare": no resource_metadata | "none": no WWW-Authenticate at all
     challenge_scope: str = ""  # the scope that a 401 names
     only_missing: bool = True  # a 403 names the scopes that the tool wants; else those that the token has, too
@@ -119,7 +120,7 @@ class ProtectedMCPServer(FakeMCPServer):
 
         async def guarded(exchange: Exchange) -> None:
             token = self._token(exchange)
-            if token is None and not (self.open_listing and self._is_listing(exchange)):
+            if token is None and not self._is_open(exchange):
                 await self._unauthorized(exchange)
                 return
             if token is not None and not await self._admitted(exchange, token):
@@ -130,8 +131,9 @@ class ProtectedMCPServer(FakeMCPServer):
 
         return guarded
 
-    def _is_listing(self, exchange: Exchange) -> bool:
-        return exchange.verb != "POST" or exchange.method in LISTING
+    def _is_open(self, exchange: Exchange) -> bool:
+        methods = (LISTING if self.open_listing else ()) + self.open_methods
+        return bool(methods) if exchange.verb != "POST" else exchange.method in methods
 
     def _token(self, exchange: Exchange) -> Token | None:
         """The valid token of a request. As strict servers are, it takes the word `Bearer` in no other spelling."""

@@ -290,11 +290,11 @@ async def test_a_server_that_turned_out_to_want_accounts_is_each_user_s_own(
 ) -> None:
     server = await make_server(resource.url, oauth=None)
     assert scope_of(server.definition()).scope is Scope.APP
-    assert await mark_needs_oauth(server.pk, await discover(server))
+    assert await mark_needs_oauth(server.pk)
     await server.arefresh_from_db()
     assert server.signs_in
     assert scope_of(server.definition()).scope is Scope.USER
-    assert not await mark_needs_oauth(server.pk, await discover(server))
+    assert not await mark_needs_oauth(server.pk)
     server.url = "https://elsewhere.example/mcp"
     assert scope_of(server.definition()).scope is Scope.APP
 
@@ -307,7 +307,7 @@ async def test_where_a_credential_of_the_definition_was_refused_no_accounts_are_
     make_server: Make, resource: Resource, fields: Any
 ) -> None:
     server = await make_server(resource.url, oauth=None, **fields)
-    assert not await mark_needs_oauth(server.pk, await discover(server))
+    assert not await mark_needs_oauth(server.pk)
     await server.arefresh_from_db()
     assert not server.signs_in
 
