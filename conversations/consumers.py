@@ -189,6 +189,12 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 if not snapshot.open:
                     return
                 channel.watch(turn_id, snapshot.seq)
+                # It may have ended between that look and this watch, by a hand that publishes to watchers alone.
+                ended = await self._at_door(commands.snapshot, turn_id)
+                if ended is None or not ended.open:
+                    if ended is not None:
+                        await self.send(text_data=ended.frame)
+                    return
 
     # --- The right to be open ---
 
