@@ -34,6 +34,7 @@ from mcpservers.approvals import matches
 from mcpservers.known_tools import names_of, subjects_of
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.scope import scope_of
+from mcpservers.visible import revealed
 
 GroupAdmin.known_tools = staticmethod(subjects_of)
 
@@ -274,11 +275,13 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
             "opts": self.opts,
             "server": server,
             "tool": tool,
+            "shown_tool": revealed(tool),
             "definition": definition,
             "decided": catalogue.decide(server, tool) if tool else None,
             "form": form,
             "is_member": actor is not None,
             "outcome": outcome,
+            "outcome_text": revealed(outcome.text) if outcome is not None else "",
         }
         return TemplateResponse(request, "admin/mcpservers/mcpserver/try.html", context)
 

@@ -57,7 +57,9 @@ def stored_tools(server: MCPServer) -> ToolList | None:
     tools = tuple(_row(server, tool, notes.pop(tool.name, ()), pins.get(tool.pin)) for tool in definitions)
     return ToolList(
         tools=tools,
-        warnings=tuple(f"{name}: {text}" if name else text for name, texts in notes.items() for text in texts),
+        warnings=tuple(
+            revealed(f"{name}: {text}" if name else text) for name, texts in notes.items() for text in texts
+        ),
         fetched_at=row.fetched_at,
         complete=row.complete,
         of_one_user=bool(row.owner_key),

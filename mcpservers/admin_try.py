@@ -25,6 +25,7 @@ from mcpservers.models import MCPServer
 from mcpservers.outcomes import ToolOutcome
 from mcpservers.requests import RequestContext
 from mcpservers.structured import violation
+from mcpservers.visible import revealed, visible
 
 MAX_FIELDS = 40  # of a schema with more, the arguments are entered as JSON
 Schema = Mapping[str, Any]
@@ -99,7 +100,7 @@ class _ChoiceField(forms.ChoiceField):
 
 
 def _field(name: str, schema: Schema, required: bool) -> forms.Field:
-    common: dict[str, Any] = {"label": name, "required": required, "help_text": _help(schema)}
+    common: dict[str, Any] = {"label": revealed(name), "required": required, "help_text": _help(schema)}
     kind, choices, default = schema.get("type"), schema.get("enum"), schema.get("default")
     if kind == "boolean":
         choices = [True, False]
@@ -122,11 +123,11 @@ def _field(name: str, schema: Schema, required: bool) -> forms.Field:
 
 def _help(schema: Schema) -> str:
     description = schema.get("description")
-    return description[:500] if isinstance(description, str) else ""
+    return visible(description)[:500] if isinstance(description, str) else ""
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return revealed(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _json(text: str) -> Any:

@@ -31,6 +31,7 @@ from mcpservers.pins import REASONS, Owner, Pins
 from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope
 from mcpservers.transports import ConnectionTarget
+from mcpservers.visible import revealed, visible
 
 __all__ = [
     "Offer",
@@ -89,7 +90,7 @@ async def offered_to(
         tools += [tool for tool in judged if not tool.withheld]
         withheld += [tool for tool in judged if tool.withheld]
         if candidate.server.use_instructions and candidate.entry.instructions.strip():
-            instructions.append((candidate.server.title, candidate.entry.instructions))
+            instructions.append((candidate.server.title, visible(candidate.entry.instructions)))
     return Offer(tuple(tools), tuple(withheld), tuple(problems), tuple(instructions))
 
 
@@ -293,7 +294,7 @@ async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshRepo
                 protocol_version=connection.protocol_version,
                 duration_ms=_since(began),
                 warnings=tuple(_warning(item) for item in found.warnings),
-                server_info=connection.server_info,
+                server_info={name: visible(text) for name, text in connection.server_info.items() if _is_text(text)},
             )
         if target.scope is not Scope.REQUEST:
             await in_rows(fetching.keep, target, found, revision)
@@ -314,7 +315,11 @@ def _since(began: float) -> int:
 
 
 def _warning(item: dict[str, str]) -> str:
-    return f"{item['tool']}: {item['message']}" if item.get("tool") else item["message"]
+    return revealed(f"{item['tool']}: {item['message']}" if item.get("tool") else item["message"])
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def invalidate(server_id: UUID) -> None:

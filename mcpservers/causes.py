@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from chatui.errors import ChatUIError
-from chatui.text import clean, duration, shorten
+from chatui.text import duration, shorten
 from mcpservers.errors import ServerUnavailableError
+from mcpservers.visible import visible
 
 if TYPE_CHECKING:
     from mcpservers.clients import Attempts
@@ -34,8 +35,8 @@ def leaf(error: BaseException) -> BaseException:
 
 def unavailable(target: ConnectionTarget, error: BaseException, attempts: Attempts) -> ServerUnavailableError:
     """What to raise when connecting to `target` failed with `error`."""
-    cause = shorten(clean(_cause(target, error, attempts)), 500).rstrip(".")
-    tail = attempts.stdio.log.tail() if attempts.stdio is not None else ""
+    cause = shorten(visible(_cause(target, error, attempts)), 500).rstrip(".")
+    tail = visible(attempts.stdio.log.tail()) if attempts.stdio is not None else ""
     detail = f"“{target.title}” cannot be reached: {cause}."
     if tail:
         detail = f"{detail}\nThe process wrote:\n{tail}"

@@ -33,6 +33,7 @@ from mcpservers.errors import (
 from mcpservers.live_questions import LiveQuestions, Person, RunningCall
 from mcpservers.models import Transport
 from mcpservers.transports import ConnectionTarget
+from mcpservers.visible import visible
 
 if TYPE_CHECKING:
     from mcp import MCPError
@@ -360,7 +361,7 @@ class Connection:
         if note.status is not None and note.status >= 400 and message in _WITHOUT_WORDS:
             message = causes.status_words(note.status, note.retry_after)
         return RequestFailedError(
-            self.target.redact(shorten(message, 2000)),
+            self.target.redact(shorten(visible(message), 2000)),
             rpc_code=error.code,
             data=error.error.data,
             http_status=note.status,

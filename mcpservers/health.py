@@ -12,6 +12,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from chatui.text import shorten
+from mcpservers.visible import visible
 
 if TYPE_CHECKING:
     from mcpservers.transports import ConnectionTarget
@@ -40,7 +41,7 @@ class Troubles:
 
     def note(self, target: ConnectionTarget, kind: str, message: str) -> None:
         """Remember one, with the target's secrets masked."""
-        trouble = Trouble(timezone.now(), kind, shorten(target.redact(message), LENGTH), target.user_id)
+        trouble = Trouble(timezone.now(), kind, shorten(target.redact(visible(message)), LENGTH), target.user_id)
         with self._lock:
             self._by_server.setdefault(target.server_id, deque(maxlen=KEPT)).append(trouble)
             self._by_server.move_to_end(target.server_id)

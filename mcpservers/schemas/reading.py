@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from mcpservers.schemas.nodes import Node, annotated, annotations_of, bare, intersect, is_any, merge_alternatives, union
 from mcpservers.schemas.values import TYPES, distinct, fits, same, type_of
-from mcpservers.visible import visible
+from mcpservers.visible import is_visible, visible
 
 MAX_NESTING = 48  # of combinators and references, beyond the depth of properties and items
 
@@ -311,9 +311,22 @@ def _annotations(raw: dict[str, Any]) -> Node:
         if isinstance(raw.get(key), str) and (text := visible(raw[key]).strip()):
             notes[key] = text
     default = raw.get("default")
-    if default is not None and type_of(default) and len(shown := same(default)) <= 2000 and visible(shown) == shown:
+    if default is not None and type_of(default) and len(same(default)) <= 2000 and _is_visible(default):
         notes["default"] = default
     return notes
+
+
+def _is_visible(value: Any) -> bool:
+    """Whether nothing is hidden in the texts of a small JSON value."""
+    match value:
+        case str():
+            return is_visible(value)
+        case dict():
+            return all(is_visible(key) and _is_visible(item) for key, item in value.items())
+        case list():
+            return all(_is_visible(item) for item in value)
+        case _:
+            return True
 
 
 def _types(raw: dict[str, Any]) -> list[str] | None:

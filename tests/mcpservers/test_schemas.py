@@ -330,7 +330,13 @@ def test_a_null_default_goes(dialect: str) -> None:
     assert dialect == "openai-strict" or "required" not in repaired.parameters
 
 
+@pytest.mark.parametrize("default", ["a\u202eb", "a\x1b[31m", ["\u200b"], {"\u2060": 1}])
+def test_a_default_that_hides_something_goes(default: Any) -> None:
+    assert "default" not in mended_property({"default": default})
+
+
 def test_a_default_stays_where_it_fits() -> None:
+    assert mended_property({"type": "string", "default": "a\r\nb 💡 é"})["default"] == "a\r\nb 💡 é"
     assert mended_property({"type": "integer", "default": 3})["default"] == 3
     assert "default" not in mended_property({"type": "integer", "default": "3"})
     assert "default" not in mended_property({"type": "string", "enum": ["a"], "default": "b"})
