@@ -159,10 +159,13 @@ def number(measure: Measure, amount: float) -> str:
 def warning(limit: Limit, spent: float, now: datetime) -> str:
     """That a limit is nearly reached, in words, with the moment at which it starts anew."""
     share = 100 * spent / limit.amount if limit.amount else 100
+    # Of what others have spent too, a person is told the share alone.
+    amounts = (
+        f": {number(limit.measure, spent)} of {number(limit.measure, limit.amount)}" if limit.per == "user" else ""
+    )
     return (
-        f"{share:.0f} % of the {_WHAT[limit.measure]} that {_WHOSE[limit.per]} may use per {limit.period} are used: "
-        f"{number(limit.measure, spent)} of {number(limit.measure, limit.amount)}. "
-        f"The count starts anew at {moment(ending(limit.period, now))}."
+        f"{share:.0f} % of the {_WHAT[limit.measure]} that {_WHOSE[limit.per]} may use per {limit.period} are "
+        f"used{amounts}. The count starts anew at {moment(ending(limit.period, now))}."
     )
 
 

@@ -163,6 +163,8 @@ class MCPToolbox:
             outcome.content,
             [Artifact(item.data, item.media_type, item.name) for item in outcome.artifacts],
             outcome.duration_ms,
+            outcome.account_id,
+            outcome.refusal,
         )
         if outcome.sign_in is not None:
             return sign_in_first(self.actor, call, outcome.sign_in, result, present=self.present)

@@ -176,6 +176,7 @@ class ToolResult:
     artifacts: Sequence[Artifact] = ()
     duration_ms: int = 0
     account_id: UUID | None = None  # of the linked account that it acted with
+    refusal: str = ""  # why it was denied after it was allowed
 
 
 def error_result(text: str) -> ToolResult:

@@ -27,6 +27,7 @@ from accounts.tenant_admin import TenantAdmin, reach_of
 from chatui.errors import TooLargeError
 from chatui.fields import DecryptionError
 from mcpservers.models import LinkedAccount
+from mcpservers.visible import revealed
 
 
 def selected(name: str, value: str | None, rows: Any) -> Any:
@@ -183,15 +184,14 @@ class AuditRecordAdmin(TenantAdmin):
     list_per_page = 100
     fieldsets = (
         (None, {"fields": ("moment", "label", "organization", "who", "via", "concerned")}),
-        (_("Object"), {"fields": (("object_type", "object_name", "object_id"),)}),
+        (_("Object"), {"fields": ("object_type", "object_name", "object_id")}),
         (
             _("Tool call"),
             {
                 "fields": (
-                    ("agent", "server", "tool"),
-                    ("verdict", "reason", "decided_by"),
-                    ("status", "duration_ms", "account"),
-                    ("turn_id", "call_id", "arguments_hash"),
+                    *("agent", "server", "tool", "account"),
+                    *("verdict", "reason", "decided_by", "status", "duration_ms"),
+                    *("turn_id", "call_id", "arguments_hash"),
                 )
             },
         ),
@@ -218,6 +218,8 @@ class AuditRecordAdmin(TenantAdmin):
         found = super().get_object(request, object_id, from_field)
         if found is not None:
             name([found])
+            for field in ("tool", "object_name", "reason"):  # a server's words among them
+                setattr(found, field, revealed(getattr(found, field)))
         return found
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:
@@ -225,7 +227,11 @@ class AuditRecordAdmin(TenantAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         sets = super().get_fieldsets(request, obj)
-        empty = {_("Object"): not (obj and obj.object_type), _("Tool call"): not (obj and (obj.tool or obj.server))}
+        empty = {
+            _("Object"): not (obj and obj.object_type),
+            _("Tool call"): not (obj and (obj.tool or obj.server)),
+            _("Details"): not (obj and obj.details),
+        }
         return [(title, options) for title, options in sets if not empty.get(title)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -263,9 +269,11 @@ class AuditRecordAdmin(TenantAdmin):
     @admin.display(description=_("What"))
     def what(self, obj: AuditRecord) -> str:
         if obj.tool:
-            return f"{obj.server} › {obj.tool}" if obj.server else obj.tool
-        named = obj.object_name or obj.object_id
-        return f"{obj.object_type} {named}".strip() or (_person(obj, obj.person_id) if obj.person_id else "–")
+            tool = revealed(obj.tool)
+            return f"{obj.server} › {tool}" if obj.server else tool
+        whose = _person(obj, obj.person_id) if obj.person_id and obj.person_id != obj.actor_id else ""
+        named = obj.object_name or whose or obj.object_id
+        return f"{obj.object_type} {revealed(named)}".strip() or whose or "–"
 
     @display(  # type: ignore[untyped-decorator]  # unfold has no type stubs
         description=_("Verdict"), label={"allow": "success", "ask": "warning", "deny": "danger"}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
-from accounts.models import SigninLink
+from accounts.models import BudgetCounter, BudgetWarning, SigninLink
 from conversations.models import Attachment, Conversation, ConversationQuerySet, Turn
 
+COUNTERS_KEPT = timedelta(days=32)  # the longest period
 BATCH = 200  # conversations of one transaction
 
 
@@ -27,8 +29,18 @@ def tidy() -> dict[str, int]:
         "uploads": _delete_files(
             Attachment.objects.as_system().filter(conversation=None, created_at__lt=passing)[:BATCH]
         ),
+        "counters": _forget_counters(now),
         "links": SigninLink.objects.filter(expires_at__lt=passing).delete()[0],
     }
+
+
+def _forget_counters(now: datetime) -> int:
+    """Counters and warnings of budgets' periods that are over."""
+    old = BudgetCounter.objects.as_system().filter(
+        Q(period="minute", began__lt=now - timedelta(hours=1)) | Q(began__lt=now - COUNTERS_KEPT)
+    )
+    warnings = BudgetWarning.objects.as_system().filter(began__lt=now - COUNTERS_KEPT)
+    return old.delete()[0] + warnings.delete()[0]
 
 
 def _delete(conversations: ConversationQuerySet) -> int:

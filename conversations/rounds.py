@@ -226,6 +226,7 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult, *, asked: bool = 
             result_content=content,
             duration_ms=result.duration_ms,
             account_id=result.account_id,
+            **({"verdict": Decision.DENY.value, "reason": clean(result.refusal)} if result.refusal else {}),
         )
         decided_by = auditing.record_end(call_id) if updated else None
         if updated:

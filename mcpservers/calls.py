@@ -103,7 +103,7 @@ async def _outcome(
     )
     server = authorization.server
     if not authorization.allowed or server is None or authorization.actor is None:
-        return _failed("denied", f"The call of “{call.tool}” is denied. {authorization.reason}")
+        return _denied(call, authorization.reason)
     try:
         json.dumps(call.arguments, allow_nan=False)
         identity = authorization.identity
@@ -112,14 +112,22 @@ async def _outcome(
         return _failed("error", "The arguments hold a number that JSON does not have (NaN or an infinity).")
     except NotReadyError as error:
         return _failed("unavailable", f"“{server.title}” is not set up. {error.public_message}")
-    repeatable = _only_reads(server, call)
+    outcome = await _made(target, server, call, authorization, progress)
+    return replace(outcome, account_id=target.account.id) if target.account is not None else outcome
+
+
+async def _made(
+    target: ConnectionTarget, server: MCPServer, call: ToolCall, authorization: Authorization, progress: Progress
+) -> ToolOutcome:
+    """The call that is allowed, made with whoever's account it is."""
+    identity = authorization.identity
     try:
         if identity.is_missing:
             raise SignInRequiredError(server.pk, server.slug, server.title)
         waits = await _waits(target, call, authorization.pins)
         if waits:
-            return _failed("denied", f"The call of “{call.tool}” is denied. {waits}")
-        found = await _concluded(target, call, repeatable, progress)
+            return _denied(call, waits)
+        found = await _concluded(target, call, _only_reads(server, call), progress)
     except SignInRequiredError as error:
         return await _signed_out(error, server, identity)
     except ChatUIError as error:
@@ -193,6 +201,10 @@ async def _concluded(
 def _normalised(raw: dict[str, Any], call: ToolCall, target: ConnectionTarget) -> ToolOutcome:
     limit = settings.MCP["RESULT_MAX_CHARACTERS"]
     return results.normalise(raw, images=call.images, output_schema=call.output_schema, limit=limit)
+
+
+def _denied(call: ToolCall, reason: str) -> ToolOutcome:
+    return replace(_failed("denied", f"The call of “{call.tool}” is denied. {reason}"), refusal=reason)
 
 
 def _interrupted(standing: Interruption, server: MCPServer) -> ToolOutcome:

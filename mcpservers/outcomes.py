@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from uuid import UUID
 
 from mcpservers.errors import SignInRequiredError
 
@@ -33,7 +34,8 @@ class ToolOutcome:
     """`text` is for the model (never empty, never base64); `content` is for people, JSON parts.
 
     `missing`: the server has no such tool any more. With `asked` the call is to be made again once that is answered.
-    `sign_in`: an account is needed first, and the tool did not run.
+    `sign_in`: an account is needed first, and the tool did not run. `refusal` is why a denied call was denied;
+    `account_id` is the linked account that acted.
     """
 
     status: Status
@@ -44,3 +46,5 @@ class ToolOutcome:
     missing: bool = False
     asked: Asked | None = None
     sign_in: SignInRequiredError | None = None
+    refusal: str = ""
+    account_id: UUID | None = None

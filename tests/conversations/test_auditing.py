@@ -238,3 +238,10 @@ def test_nothing_is_recorded_of_a_call_that_there_is_not(db: None) -> None:
     assert auditing.record_end(UUID(int=0)) is None
     auditing.record_ends([])
     assert not entries()
+
+
+def test_a_call_that_is_denied_after_it_was_allowed_is_recorded_with_that_verdict(turn: Turn, make_call: Any) -> None:
+    denied = ToolResult(ToolStatus.DENIED, "The call is denied.", refusal="the server was switched off")
+    rounds.finish_call(turn, make_call().pk, denied)
+    (entry,) = entries()
+    assert (entry.verdict, entry.reason, entry.status) == ("deny", "the server was switched off", "denied")

@@ -7,7 +7,7 @@ import pytest
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from accounts.models import User
+from accounts.models import BudgetCounter, Organization, User
 from agents.models import Agent
 from conversations import retention
 from conversations.models import Attachment, Conversation, Message, Turn
@@ -90,3 +90,18 @@ def test_the_files_go_with_their_conversation_and_stray_uploads_after_a_day(
     assert not any(Path(row.file.path).exists() for row in files)
     assert set(Attachment.objects.as_system().values_list("pk", flat=True)) == {fresh.pk}
     assert Path(fresh.file.path).exists()
+
+
+def test_counters_of_periods_that_are_over_go_and_those_of_now_stay(organization: Organization) -> None:
+    now = timezone.now()
+    for period, age in (("minute", 0), ("minute", 2), ("day", 2), ("month", 24 * 31), ("month", 24 * 40)):
+        BudgetCounter.objects.create(
+            organization=organization,
+            per="organization",
+            subject_id=organization.pk,
+            period=period,
+            began=now - timedelta(hours=age),
+        )
+    assert retention.tidy()["counters"] == 2
+    left = BudgetCounter.objects.as_system().order_by("-began").values_list("period", flat=True)
+    assert list(left) == ["minute", "day", "month"]
