@@ -171,9 +171,7 @@ def _standing(
 ) -> list[tuple[bool, str]]:
     """What the person has allowed for good of this tool: whether it counts everywhere here, and how far it goes."""
     pins = {each.definition.pin for each in known.tools or () if each.name == tool}
-    rows = StandingApproval.objects.visible_to(actor).filter(
-        server=server, tool=tool, revoked_at=None
-    )
+    rows = StandingApproval.objects.visible_to(actor).filter(server=server, tool=tool, revoked_at=None)
     found = []
     for row in rows:
         if row.definition not in pins:
