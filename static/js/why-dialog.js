@@ -19,6 +19,6 @@ function Why({ chat, server, tool, agent }) {
   if (!found) return html`<p class="muted">Looking</p>`;
   if (found.error) return html`<p class="field-error" role="alert">${found.error}</p>`;
   return html`<p class="why-summary" role="status">${found.summary}</p>
-    <dl class="why">${found.steps.map((step, index) => html`<div key=${index} class=${step.answer}><dt>${step.subject}</dt>
+    <dl class="why">${found.steps.map((step, index) => html`<div key=${index} class=${`why-${step.answer}`}><dt>${step.subject}</dt>
       <dd>${ANSWERS[step.answer] && html`<strong>${ANSWERS[step.answer]}.</strong> `}${step.reason}</dd></div>`)}</dl>`;
 }
