@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from accounts.models import Organization, User
+from accounts.models import AuditRecord, Organization, User
 from agents.models import Agent, AgentServer
 from chatui.rows import in_rows
 from conversations.models import Question
@@ -65,6 +65,12 @@ async def test_every_user_of_a_shared_agent_has_a_card_and_an_account_of_ones_ow
         assert (await hers.until("turn.finished"))["outcome"] == "completed"
     assert (notes.calls_of("grace"), notes.calls_of("ada")) == (["whoami"], ["whoami"])
     assert notes.trespasses == []
+
+    def proved() -> dict[Any, Any]:
+        made = AuditRecord.objects.as_system().filter(action="tool.call")
+        return {LinkedAccount.objects.as_system().get(pk=call.account_id).user: call.actor_id for call in made}
+
+    assert await in_rows(proved) == {alice: alice.pk, bob: bob.pk}
 
 
 async def test_two_chats_that_wait_for_the_same_account_both_go_on(
