@@ -22,6 +22,7 @@ from mcpservers.doubles import Looks, content_of, doubles, renamed
 from mcpservers.models import MCPServer, ToolSighting, ToolVersion, ToolView
 from mcpservers.pins import Owner, Pins, pinned_part, tool_key
 from mcpservers.suspicions import Flag, suspicions
+from mcpservers.visible import revealed
 
 if TYPE_CHECKING:
     from mcpservers.entries import Entry
@@ -207,7 +208,7 @@ class _Taking:
 
     def _record(self, action: AuditAction, versions: Sequence[ToolVersion], reason: str) -> None:
         if versions:
-            names = [version.tool for version in versions]
+            names = [revealed(version.tool) for version in versions]
             audit.record(
                 action,
                 organization_id=self.server.organization_id,
