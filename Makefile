@@ -41,7 +41,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
 conformance: $(VENV)/.installed-dev  ## the official MCP suite's client scenarios; needs Node.js 20
-	$(BIN)/python -m pytest tests/conformance -q
+	CONFORMANCE=whole $(BIN)/python -m pytest tests/conformance -q
 
 docs: $(VENV)/.installed-dev  ## the documentation as pages, in var/docs
 	$(BIN)/mkdocs build --quiet --strict

@@ -15,11 +15,12 @@ FIND_SECONDS = 5.0  # for the server's metadata; without them the card names no 
 async def completed(error: SignInRequiredError, server: MCPServer) -> SignInRequiredError:
     """`error` with the host that the person will see and with what is asked for at first.
 
-    What the server just said (`error.challenge`) goes to the discovery, so that beginning finds it known.
+    What the server just said (`error.challenge`) goes to the discovery, so that beginning finds it known. One that
+    no longer takes an account may have moved to another issuer since: its metadata are read anew.
     """
     try:
         async with asyncio.timeout(FIND_SECONDS):
-            found = await discover(server, challenge=error.challenge)
+            found = await discover(server, challenge=error.challenge, fresh=error.reason in ("refused", "expired"))
     except (LinkError, TimeoutError):
         return error  # the page where the sign-in begins says what is wrong
     error.host = error.host or found.host

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import httpx2
 from django.conf import settings
@@ -16,7 +17,8 @@ from accounts.actors import Actor
 from chatui.rows import in_rows
 from mcpservers import catalogue, connections
 from mcpservers.catalogue import OfferedTool, WantedServer, offered_to
-from mcpservers.errors import LinkError, SignInRequiredError
+from mcpservers.credentials import sign_in_of
+from mcpservers.errors import LinkError
 from mcpservers.models import MCPServer, SignInToken
 from mcpservers.oauth import flow, signins
 from mcpservers.oauth.exchange import OPERATOR
@@ -88,7 +90,9 @@ class Person:
     async def tools(self) -> list[OfferedTool]:
         """The tools that are offered, after a sign-in if that is what is missing."""
         offer = await offered_to(self._actor, [WantedServer(self._server.pk)])
-        while any(problem.code == "needs_sign_in" for problem in offer.problems) and await self.sign_in():
+        while (where := next((each.sign_in for each in offer.problems if each.sign_in), None)) is not None:
+            if not await self.sign_in(where.url):
+                break
             offer = await offered_to(self._actor, [WantedServer(self._server.pk)])
         self.said.append(f"offered: {[tool.name for tool in offer.tools]}; {[each.message for each in offer.problems]}")
         return list(offer.tools)
@@ -99,16 +103,24 @@ class Person:
             arguments = arguments_of(tool.definition.input_schema)
             outcome = await call(self._actor, self._server, tool.name, arguments, tool)
             self.said.append(f"{tool.name}: {outcome.status}: {outcome.text}")
-            if outcome.sign_in is None or not await self.sign_in(outcome.sign_in):
+            if outcome.sign_in is None:
+                return outcome
+            if not await self.sign_in(sign_in_of(self._actor.organization_slug, outcome.sign_in).url):
                 return outcome
 
-    async def sign_in(self, needed: SignInRequiredError | None = None) -> bool:
-        """Link an account, or link the one again that is `needed`. False after too many."""
+    async def sign_in(self, url: str) -> bool:
+        """Do what the page at `url` of ours does: link an account, or one again. False after too many."""
         if self.sign_ins == MOST_SIGN_INS:
             return False
         self.sign_ins += 1
-        again = {"account_id": needed.account_id, "scopes": needed.scopes} if needed is not None else {}
-        begun = await flow.begin(self._actor, self._server.pk, browser=self._browser, **again)
+        asked = query_of(url)
+        begun = await flow.begin(
+            self._actor,
+            self._server.pk,
+            browser=self._browser,
+            account_id=UUID(asked["account"]) if "account" in asked else None,
+            scopes=asked.get("scopes", "").split(),
+        )
         query = await _followed(begun.url)
         done = await flow.complete(self._actor.user_id, query, browser=self._browser)
         self.said.append(f"linked {done.account!r} for {begun.scopes}")

@@ -115,3 +115,24 @@ async def test_a_server_that_names_metadata_has_accounts_though_they_cannot_be_r
         with pytest.raises(LinkError):
             await flow.begin(actor, server.pk, browser="b")
         await connections.aclose()
+
+
+async def test_a_server_that_moved_to_another_issuer_is_signed_in_to_there_and_gets_nothing_of_the_first(
+    actor: Actor, make_server: Make, link: Link, auth: FakeAuthServer
+) -> None:
+    async with FakeAuthServer() as second, ProtectedMCPServer(auth=auth, era="modern") as fake:
+        server = await make_server(fake.url, "plain", connect_timeout=5)
+        account = await link(server)
+        before = account.tokens
+        auth.memory.revoke_all()
+        fake.auth = second
+        await connections.aclose()
+        offered = await offer(actor, server)
+        assert codes(offered) == ["needs_sign_in"]
+        assert offered.problems[0].sign_in is not None
+        assert offered.problems[0].sign_in.host == second.origin.removeprefix("http://")
+        assert (await link(server, account_id=account.pk)).issuer == second.issuer
+        assert [tool.name for tool in (await offer(actor, server)).tools] == ["whoami", "list_notes", "add_note"]
+        heard = "".join(f"{each.body!r}{each.query}{each.headers}" for each in second.requests)
+        assert not any(str(value) in heard for value in [*before.values(), *auth.memory.clients])
+        await connections.aclose()
