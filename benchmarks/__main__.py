@@ -69,6 +69,15 @@ def queries(product: Product) -> list[Figure]:
     ]
 
 
+def audit(product: Product) -> list[Figure]:
+    found = product.inside("audit")
+    note = (
+        f"{found['with']:.2f} ms for the end of a call, {found['without']:.2f} ms without an entry; "
+        f"{found['statements_with']:.0f} statements, {found['statements_without']:.0f} without"
+    )
+    return [Figure("what an audit entry adds to a call", found["with"] - found["without"], "ms", 1, note=note)]
+
+
 def manager(product: Product) -> list[Figure]:
     found = product.inside("manager", product.ports.echo_url)
     note = f"{found['ours']:.0f}/s; through the door with its rows {found['door']:.0f}/s; bare {found['bare']:.0f}/s"
@@ -83,7 +92,7 @@ def manager(product: Product) -> list[Figure]:
     ]
 
 
-INSIDE = {"manager": manager, "calls": calls, "offer": offer, "schemas": schemas, "queries": queries}
+INSIDE = {"manager": manager, "calls": calls, "offer": offer, "schemas": schemas, "audit": audit, "queries": queries}
 
 
 async def through_the_socket(product: Product, keys: Sequence[str], names: Sequence[str]) -> list[Figure]:
