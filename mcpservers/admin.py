@@ -27,6 +27,7 @@ from mcpservers import catalogue, peers
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
 from mcpservers.admin_health import health_of
 from mcpservers.admin_log import end_of_log
+from mcpservers.admin_oauth import Accounts
 from mcpservers.admin_pins import PinnedTools
 from mcpservers.admin_tools import stored_definition, stored_tools
 from mcpservers.admin_try import TryForm, record_trial, try_tool
@@ -47,7 +48,7 @@ class ServerGrantInline(TenantTabularInline):
 
 
 @admin.register(MCPServer)
-class MCPServerAdmin(PinnedTools, TenantAdmin):
+class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
     list_display = (
         "title",
         "slug",
@@ -63,14 +64,14 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
     list_filter = (("organization", TenantFilter), "transport", "enabled")
     search_fields = ("title", "slug", "url")
     form = MCPServerForm
-    secrets = ("headers", "env")
+    secrets = ("headers", "env", "oauth")
     inlines = (ServerGrantInline,)
     readonly_fields = ("scope", "tools", "rule_warnings")
     change_form_outer_before_template = "admin/mcpservers/mcpserver/buttons.html"
     fieldsets = (
         (None, {"fields": ("organization", "title", "slug", "description", "enabled")}),
         (_("Connection"), {"fields": ("transport", "url", "command", "args", ("timeout", "connect_timeout"), "scope")}),
-        (_("Credentials"), {"fields": ("headers", "env", "variables")}),
+        (_("Credentials"), {"fields": ("headers", "env", "variables", "oauth")}),
         (
             _("What its tools may do"),
             {"fields": ("trust", "new_tools", "read_only", "rules", "rule_warnings", "use_instructions")},
@@ -80,7 +81,7 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
     add_fieldsets = (
         (None, {"fields": ("organization", "title", "slug", "description", "enabled")}),
         (_("Connection"), {"fields": ("transport", "url", "command", "args", ("timeout", "connect_timeout"))}),
-        (_("Credentials"), {"fields": ("headers", "env", "variables")}),
+        (_("Credentials"), {"fields": ("headers", "env", "variables", "oauth")}),
         (_("What its tools may do"), {"fields": ("trust", "new_tools", "read_only", "rules", "use_instructions")}),
     )
 
@@ -94,7 +95,15 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
         if obj is not None and obj.transport == Transport.STDIO and not reach_of(request).superuser:
-            fixed += ["transport", "url", "command", "args", "headers", "env"]  # a process of the operator's machine
+            fixed += [
+                "transport",
+                "url",
+                "command",
+                "args",
+                "headers",
+                "env",
+                "oauth",
+            ]  # a process of the operator's machine
         return fixed
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -110,9 +119,6 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
     def _drop_secrets(self, request: HttpRequest, server: MCPServer, dropped: list[str]) -> None:
         """What was entrusted to one address is not sent to another."""
         users, _deleted = UserVariables.objects.filter(server=server).delete()
-        if server.oauth:
-            server.oauth = None
-            dropped = [*dropped, "OAuth"]
         if dropped:
             text = _("The address changed, so what was stored for the old one is dropped: %(names)s. Enter it again.")
             messages.warning(request, text % {"names": ", ".join(dropped)})
@@ -178,6 +184,7 @@ class MCPServerAdmin(PinnedTools, TenantAdmin):
             path("<path:object_id>/reconnect/", wrap(self.reconnect_view), name="mcpservers_mcpserver_reconnect"),
             path("<path:object_id>/try/", wrap(self.try_view), name="mcpservers_mcpserver_try"),
             path("<path:object_id>/log/", wrap(self.log_view), name="mcpservers_mcpserver_log"),
+            *self.oauth_urls(),
             *super().get_urls(),
         ]
 

@@ -13,9 +13,10 @@ from accounts.tenant_admin import TenantForm
 from chatui.form_fields import LinesField, RulesField, SecretMap, SecretMapField, VariablesField
 from mcpservers.definitions import findings
 from mcpservers.models import MCPServer, Transport
+from mcpservers.oauth_field import OAuthField
 
 # A change of one of these changes what is connected to, or as whom.
-DEFINITION = ("transport", "url", "command", "args", "headers", "env", "variables")
+DEFINITION = ("transport", "url", "command", "args", "headers", "env", "variables", "oauth")
 
 
 class MCPServerForm(TenantForm):
@@ -28,6 +29,9 @@ class MCPServerForm(TenantForm):
     env = SecretMapField(label=_("Environment"), help_text=_("Of the local process."))
     variables = VariablesField(
         label=_("User variables"), help_text=_("What each user enters for themselves; used as {{NAME}}.")
+    )
+    oauth = OAuthField(
+        label=_("Accounts"), help_text=_("How people (or the organization) get an account there, by OAuth.")
     )
     read_only = LinesField(
         label=_("Read-only tools"), help_text=_("Names or patterns, one per line. These need no approval.")
@@ -61,6 +65,9 @@ class MCPServerForm(TenantForm):
             field = self.fields.get(name)
             if isinstance(field, SecretMapField):
                 field.stored = getattr(self.instance, name)
+        oauth = self.fields.get("oauth")
+        if isinstance(oauth, OAuthField):
+            oauth.stored = self.instance.oauth
         transport = self.fields.get("transport")
         if isinstance(transport, forms.ChoiceField) and not self.superuser:
             transport.choices = [choice for choice in Transport.choices if choice[0] != Transport.STDIO]
@@ -82,7 +89,17 @@ class MCPServerForm(TenantForm):
                 if isinstance(value, SecretMap):
                     self.dropped += sorted(value.keys() - value.typed)
                     cleaned[name] = value.only_typed()
+            self._drop_oauth(cleaned)
         return cleaned
+
+    def _drop_oauth(self, cleaned: dict[str, Any]) -> None:
+        """Another address has another sign-in; what was entered for it just now stays."""
+        field, stored = self.fields.get("oauth"), self.instance.oauth
+        if not isinstance(field, OAuthField) or not stored or "oauth" not in cleaned:
+            return
+        self.dropped.append("OAuth")
+        typed = self["oauth"].data
+        cleaned["oauth"] = field.typed_only(cleaned["oauth"], typed) if "oauth" in self.changed_data else None
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # of Django's ModelForm

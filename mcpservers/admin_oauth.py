@@ -1,0 +1,160 @@
+"""Accounts in the admin of servers: what was discovered of the sign-in, our client there, who linked what, *Revoke*."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import async_to_sync
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext_lazy as _
+
+from accounts.actors import Actor
+from accounts.models import Role, User
+from chatui.errors import NotFoundError
+from mcpservers import peers
+from mcpservers.errors import LinkError
+from mcpservers.models import LinkedAccount, MCPServer, OAuthClient, OAuthDiscovery
+from mcpservers.oauth import accounts, client_metadata, discovery, machine
+from mcpservers.oauth.challenges import scopes_in
+from mcpservers.oauth.exchange import is_on_behalf
+from mcpservers.oauth.metadata import Discovered
+
+
+class Accounts:
+    """The part of the servers' admin that shows accounts. Who may see a server sees it, who may change it revokes."""
+
+    admin_site: Any
+    opts: Any
+
+    def oauth_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("<path:object_id>/accounts/", wrap(self.oauth_view), name="mcpservers_mcpserver_oauth"),
+            path("<path:object_id>/accounts/discover/", wrap(self.discover_view), name="mcpservers_mcpserver_discover"),
+            path("<path:object_id>/accounts/revoke/", wrap(self.revoke_view), name="mcpservers_mcpserver_revoke"),
+        ]
+
+    def oauth_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What is known; no network."""
+        server = self._visible(request, object_id)
+        if server is None:
+            return self._no_such(request, object_id)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Accounts"),
+            "subtitle": str(server),
+            "opts": self.opts,
+            "server": server,
+            "may_change": self._may_change(request, server),
+            **what_is_known(server),
+        }
+        return TemplateResponse(request, "admin/mcpservers/mcpserver/oauth.html", context)
+
+    def discover_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Read the server's metadata anew. Only by POST: a link must not make us connect."""
+        server, answer = self._changeable(request, object_id)
+        if server is None:
+            return answer
+        try:
+            found = async_to_sync(discovery.discover)(server, fresh=True)
+        except LinkError as error:
+            messages.error(request, error.for_admin)
+        else:
+            messages.success(request, _("People sign in at %(host)s.") % {"host": found.host or found.issuer})
+        return redirect("admin:mcpservers_mcpserver_oauth", server.pk)
+
+    def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Disconnect somebody's account: it is revoked at the authorization server, and its connections end."""
+        server, answer = self._changeable(request, object_id)
+        if server is None:
+            return answer
+        assert isinstance(request.user, User)  # the site let them in
+        account = LinkedAccount.objects.as_system().filter(server=server, pk=_id(request.POST.get("account"))).first()
+        if account is None:
+            messages.info(request, _("This account is not there any more."))
+        else:
+            self._revoke(request, server, account)
+        return redirect("admin:mcpservers_mcpserver_oauth", server.pk)
+
+    def _revoke(self, request: HttpRequest, server: MCPServer, account: LinkedAccount) -> None:
+        # Whoever may change the server here may do so, a superuser without a membership, too.
+        actor = Actor(UUID(str(request.user.pk)), server.organization_id, Role.OWNER)
+        try:
+            gone = async_to_sync(accounts.disconnect)(actor, account.pk)
+        except NotFoundError:
+            messages.info(request, _("This account is not there any more."))
+            return
+        async_to_sync(peers.account_changed)(server.pk, gone.user_id)
+        messages.success(request, _("“%(account)s” is disconnected.") % {"account": gone.account})
+        if gone.warning:
+            messages.warning(request, gone.warning)
+
+    # --- Who may what
+
+    def _visible(self, request: HttpRequest, object_id: str) -> MCPServer | None:
+        server: MCPServer | None = self.get_object(request, object_id)  # type: ignore[attr-defined]  # of the admin
+        seen = server is not None and self.has_view_permission(request, server)  # type: ignore[attr-defined]  # likewise
+        return server if seen else None
+
+    def _may_change(self, request: HttpRequest, server: MCPServer) -> bool:
+        return bool(self.has_change_permission(request, server))  # type: ignore[attr-defined]  # of the admin
+
+    def _changeable(self, request: HttpRequest, object_id: str) -> tuple[MCPServer | None, HttpResponse]:
+        """The server, or instead of going on an answer."""
+        if request.method != "POST":
+            return None, HttpResponseNotAllowed(["POST"])
+        server = self._visible(request, object_id)
+        if server is None or not self._may_change(request, server):
+            return None, self._no_such(request, object_id)
+        return server, HttpResponse()
+
+    def _no_such(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        answer: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]  # of the admin
+        return answer
+
+
+def what_is_known(server: MCPServer) -> dict[str, Any]:
+    """For the page: whose accounts, what was discovered, our clients, the links, no secrets. Three queries."""
+    row = OAuthDiscovery.objects.as_system().filter(server=server, binding=server.oauth_binding()).first()
+    found = Discovered.from_json(row.document) if row is not None else None
+    configured = scopes_in((server.oauth or {}).get("scopes"))
+    links = LinkedAccount.objects.as_system().filter(server=server).select_related("user").defer("tokens")
+    return {
+        "identity": _identity(server),
+        "found": found,
+        "fetched_at": row.fetched_at if row is not None else None,
+        "expires_at": row.expires_at if row is not None else None,
+        "scopes": configured or (found.scopes if found is not None else ()),
+        "scopes_are_configured": bool(configured),
+        "clients": list(OAuthClient.objects.as_system().filter(server=server).defer("secrets")),
+        "redirect_uri": client_metadata.redirect_uri(),
+        "links": [_shown(server, link) for link in links.order_by("user__username", "created_at")],
+    }
+
+
+def _identity(server: MCPServer) -> str:
+    if machine.is_machine(server):
+        return "organization"
+    if is_on_behalf(server):
+        return "on_behalf"
+    if server.signs_in:
+        return "people" if server.oauth is not None else "learnt"
+    return ""
+
+
+def _shown(server: MCPServer, link: LinkedAccount) -> dict[str, Any]:
+    stale = link.binding != server.oauth_binding()
+    state = _("of another address") if stale else link.get_state_display()
+    return {"link": link, "state": state, "usable": not stale and link.state == LinkedAccount.State.READY}
+
+
+def _id(text: str | None) -> UUID | None:
+    try:
+        return UUID(text or "")
+    except ValueError:
+        return None
