@@ -135,7 +135,10 @@ class MCPToolbox:
         self, call: PreparedCall, progress: ProgressCallback, ask: AskCallback | None = None
     ) -> ToolResult | PersonNeeded:
         tool = self._tools.get(call.request.name)
-        if tool is None:  # allowed in an earlier part of the turn, and withheld since
+        if tool is None:  # allowed in an earlier part of the turn, and withheld or gone since
+            withheld = self._withheld.get(call.request.name)
+            if withheld is not None and withheld.withheld:
+                return denied_by_rule(withheld.withheld)
             return unknown_tool(call.request.name, list(self._tools))
         definition = tool.definition
         outcome = await calls.call_tool(

@@ -209,6 +209,19 @@ async def _until(condition: Callable[[], bool]) -> None:
     assert await in_rows(condition)
 
 
+async def test_a_call_that_was_allowed_before_the_change_says_after_it_why_it_is_not_made(
+    actor: Actor, server: MCPServer, fake: FakeMCPServer
+) -> None:
+    """A turn that waited for a person goes on with what is offered then."""
+    before = MCPToolbox(actor, await offer(actor, server))
+    prepared = await before.prepare(ToolRequest("call-1", "s__echo", arguments='{"text": "hi"}'))
+    fake.tools = [ECHO | {"description": "Now it sends mail."}, WRITE]
+    await catalogue.refresh(server.pk)
+    result = await _called(MCPToolbox(actor, await offer(actor, server)), prepared)
+    assert (result.status, fake.count("tools/call")) == ("denied", 0)
+    assert pins.REASONS[State.CHANGED] in result.text
+
+
 async def test_a_rejection_stops_what_was_offered_and_approved_before(
     actor: Actor, server: MCPServer, fake: FakeMCPServer
 ) -> None:

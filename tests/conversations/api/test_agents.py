@@ -93,6 +93,7 @@ async def test_tools_are_those_that_the_agent_takes_with_the_decision_of_all_rul
         "get_one": ("allow", False),
         "delete_one": ("deny", True),
     }
+    assert {tool["pin"] for tool in found["tools"]} == {"accepted"}
     assert found["tools"][0]["title"] == "Search"
     assert found["tools"][0]["description"] == "Does search."
     await in_rows(AgentServer.objects.filter(server=server).update, tools=["s*", "get_*"])
@@ -130,7 +131,8 @@ async def test_the_number_of_queries_does_not_grow_with_agents_and_servers(
         for number in range(1 + 5 * round_):
             server = await in_rows(make_server, world, f"s{round_}{number}")
             await in_rows(make_agent, world.organization, f"a{round_}{number}", servers=[server])
+        await client.get("/api/v1/agents")  # the first time what is listed is taken down
         with count_queries() as seen:
             assert (await client.get("/api/v1/agents")).status_code == 200
         counts.append(len(seen))
-    assert counts[0] == counts[1] <= 16
+    assert counts[0] == counts[1] <= 17
