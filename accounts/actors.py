@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef
+from django.utils import timezone
 
-from accounts.models import Membership, Role
+from accounts.models import ApiKey, Membership, Role
 from accounts.rules import Rule
 from chatui.prepared import PreparedQuery
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-
-    from accounts.models import ApiKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Actor:
     """A member of one organization, now. Build it again at every door: roles and groups change.
 
     `present` says that a person can be asked (a browser session, or a key with scope `approve`); `scopes` is None
-    for a session (everything the role allows), else the key's scopes. `group_rules` are those of `groups`.
+    for a session (everything the role allows), else the scopes of the key `key_id`. `group_rules` are those of
+    `groups`.
     """
 
     user_id: UUID
@@ -46,6 +47,7 @@ class Actor:
     organization_slug: str = ""
     present: bool = True
     scopes: frozenset[str] | None = None
+    key_id: UUID | None = None
     group_rules: tuple[GroupRules, ...] = field(default=(), compare=False)
 
 
@@ -76,6 +78,19 @@ def _memberships(user_id: UUID, **organization: Any) -> QuerySet[Membership, dic
 
 _by_id = PreparedQuery(lambda user_id, id: _memberships(user_id, organization_id=id), UUID, UUID)
 _by_slug = PreparedQuery(lambda user_id, slug: _memberships(user_id, organization__slug=slug), UUID, str)
+_by_key = PreparedQuery(
+    lambda user_id, id, key, now: _memberships(user_id, organization_id=id).filter(
+        Exists(
+            ApiKey.objects.usable(now).filter(
+                pk=key, user=OuterRef("user_id"), organization=OuterRef("organization_id")
+            )
+        )
+    ),
+    UUID,
+    UUID,
+    UUID,
+    datetime,
+)
 _recent_first = PreparedQuery(lambda user_id: _memberships(user_id), UUID)
 
 
@@ -108,6 +123,7 @@ def actor_of(rows: Sequence[MembershipRow], *, key: ApiKey | None = None) -> Act
         organization_slug=first["organization__slug"],
         present=scopes is None or "approve" in scopes,
         scopes=scopes,
+        key_id=None if key is None else key.pk,
         group_rules=tuple(
             GroupRules(row["groups__slug"], row["groups__rules"]) for row in rows if row["groups__rules"]
         ),
@@ -121,6 +137,29 @@ def find_actor(user_id: UUID, organization: UUID | str | None, *, key: ApiKey | 
     """
     rows = membership_rows(user_id, organization)
     return actor_of(rows, key=key) if rows else None
+
+
+def refreshed(actor: Actor) -> Actor | None:
+    """The same actor with role, groups, rules and names as they are now; None if it may not be here any more.
+
+    That is who is no active member, or came in with a key that was revoked or has expired. One query.
+    """
+    if actor.key_id is None:
+        return _as_before(find_actor(actor.user_id, actor.organization_id), actor)
+    rows = _by_key(actor.user_id, actor.organization_id, actor.key_id, timezone.now())
+    return _as_before(actor_of(rows), actor) if rows else None
+
+
+def _as_before(now: Actor | None, before: Actor) -> Actor | None:
+    """`now`, come in as `before`."""
+    return None if now is None else replace(now, present=before.present, scopes=before.scopes, key_id=before.key_id)
+
+
+def why_gone(actor: Actor) -> str:
+    """Why `refreshed` is None, in a sentence for a person. One query."""
+    if actor.key_id is not None and find_actor(actor.user_id, actor.organization_id) is not None:
+        return "The API key that this was started with is not valid any more."
+    return "You are no longer a member of this organization."
 
 
 def stand_in(**parameters: UUID) -> Actor:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+from django.db.models import F, FilteredRelation, Q
+
 from accounts import approvers
-from accounts.actors import Actor, find_actor
-from agents.models import AgentServer
+from accounts.actors import Actor, refreshed, why_gone
+from accounts.policy import Action, allows, granted
+from agents.models import AgentGrant, AgentServer
 from chatui.prepared import PreparedQuery
 from mcpservers import catalogue
 from mcpservers.approvals import Do, RuleVerdict, matches
+from mcpservers.authorizing import grant_refusal
 from mcpservers.catalogue import OfferedTool
 from mcpservers.models import MCPServer
 
@@ -48,10 +53,23 @@ class CallVerdict:
 
 
 _server = PreparedQuery(lambda server: MCPServer.objects.as_system().filter(pk=server), UUID)
+# A row for each of the agent's grants that may concern the user, one without any where there is none.
 _of_agent = PreparedQuery(
-    lambda agent, server: AgentServer.objects.filter(agent_id=agent, server_id=server).select_related(
-        "server", "agent"
+    lambda agent, server, user: (
+        AgentServer.objects.filter(agent_id=agent, server_id=server)
+        .annotate(
+            given=FilteredRelation(
+                "agent__grants", condition=Q(agent__grants__user=None) | Q(agent__grants__user_id=user)
+            ),
+            grant=F("given__pk"),
+            grant_whole=F("given__whole_organization"),
+            grant_group=F("given__group_id"),
+            grant_user=F("given__user_id"),
+            grant_deny=F("given__deny"),
+        )
+        .select_related("server", "agent")
     ),
+    UUID,
     UUID,
     UUID,
 )
@@ -65,14 +83,16 @@ def decide_call(
     present: bool = True,
     always: Always | None = None,
 ) -> CallVerdict:
-    """The verdict on fresh rows of member, server and agent: two queries, and one or two more where somebody is asked.
+    """The verdict on fresh rows of member (and key), agent, its grants, and server: two queries, three with `always`.
 
-    Where a person is to be asked and nobody can answer, the call is denied.
+    Before somebody is asked, the server's grants are looked at too (a call reads them anyway), and who may approve:
+    one or two more. Where a person is to be asked and nobody can answer, the call is denied.
     """
-    now = find_actor(actor.user_id, actor.organization_id)
+    now = refreshed(actor)
     if now is None:
-        return CallVerdict(Do.DENY, "you are no longer a member of this organization")
-    decided = _by_rules(now, agent_id, tool)
+        return CallVerdict(Do.DENY, why_gone(actor))
+    may = allows(now, Action.CALL_TOOL)
+    decided = _by_rules(now, agent_id, tool) if may else RuleVerdict(Do.DENY, may.reason)
     if decided.do is not Do.ASK:
         return CallVerdict(decided.do, decided.reason)
     if not present:
@@ -86,6 +106,9 @@ def decide_call(
         standing = always(tool.server_id, tool.name, tool.definition.pin)
     if standing.holds:
         return CallVerdict(Do.ALLOW, standing.reason)
+    refusal = grant_refusal(now, tool.server_id, tool.name)
+    if refusal:
+        return CallVerdict(Do.DENY, refusal)
     return CallVerdict(
         Do.ASK,
         f"{standing.reason} {decided.reason}".strip(),
@@ -100,12 +123,22 @@ def _by_rules(actor: Actor, agent_id: UUID | None, tool: OfferedTool) -> RuleVer
     if agent_id is None:
         server, rules = _server.first(tool.server_id), ()
     else:
-        row = _of_agent.first(agent_id, tool.server_id)
-        if row is None or not row.agent.enabled:
+        rows = _of_agent(agent_id, tool.server_id, actor.user_id)
+        if not rows or not rows[0].agent.enabled:
             return RuleVerdict(Do.DENY, "the agent does not have this server any more")
+        row = rows[0]
+        given = granted(actor, [_grant(row) for row in rows if row.grant is not None])
+        if not given:
+            return RuleVerdict(Do.DENY, f"The agent “{row.agent.name}” is not yours to use any more. {given.reason}")
         if row.tools and not any(matches(glob, tool.name) for glob in row.tools):
             return RuleVerdict(Do.DENY, "the agent does not offer this tool any more")
         server, rules = row.server, row.agent.rules
     if server is None or not server.enabled:
         return RuleVerdict(Do.DENY, "the server was switched off or removed")
     return catalogue.decide(server, tool.name, rules, actor.group_rules)
+
+
+def _grant(row: Any) -> AgentGrant:
+    return AgentGrant(
+        whole_organization=row.grant_whole, group_id=row.grant_group, user_id=row.grant_user, deny=row.grant_deny
+    )

@@ -81,7 +81,7 @@ def load(turn_id: UUID) -> TurnPlan:
     calls = calls_for(assistants)
     return TurnPlan(
         turn=turn,
-        actor=replace(actor, present=turn.present),
+        actor=replace(actor, present=turn.present, key_id=UUID(key) if (key := turn.options.get("key")) else None),
         agent=agent,
         model=_with_parameters(settings_of(agent.model, agent), turn.options.get("parameters") or {}),
         path=path,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db.models.functions import Length
 
-from accounts.actors import Actor, find_actor
+from accounts.actors import Actor, refreshed
 from agents.context import OLD_OUTPUT_CHARACTERS, result_text
 from agents.parts import ToolResult, ToolStatus
 from chatui.rows import in_rows
@@ -28,7 +28,7 @@ class StoredTexts:
 
 def find_text(actor: Actor, conversation_id: UUID, name: str) -> str | None:
     """The whole text that `mcpservers.cuts` calls `name`, from the calls of a conversation of `actor`; None if none."""
-    now = find_actor(actor.user_id, actor.organization_id)
+    now = refreshed(actor)
     if now is None or not Conversation.objects.visible_to(now).filter(pk=conversation_id).exists():
         return None
     file = (

@@ -125,8 +125,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     _check_selection(agent, new)
     accounts = chosen_accounts(actor, agent, conversation, new.accounts)
 
-    first_part = 0
-    changed = ["current_leaf", "active_at"]
+    first_part, changed = 0, ["current_leaf", "active_at"]
     if accounts != conversation.accounts:
         conversation.accounts = accounts
         changed.append("accounts")
@@ -177,6 +176,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
             "system": new.system,
             "parameters": dict(new.parameters),
             "via": audit.via_of(actor),
+            "key": str(actor.key_id) if actor.key_id else None,  # what it does ends with the key
             "profile": f"{agent.model.endpoint.slug}/{agent.model.slug}",
             **({"limited": True, "warnings": opened.warnings} if opened.limited else {}),
         },

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.db.models import Q
 
-from accounts.actors import Actor, find_actor
+from accounts.actors import Actor, refreshed, why_gone
 from accounts.policy import Action, allows, granted
 from chatui.prepared import PreparedQuery
 from mcpservers import approvals, pins
@@ -39,9 +39,9 @@ def authorize_call(
     called depends on whose view of the server it is: `Authorization.pins` says it. `allow_globs`, if any, are the only
     tools that the agent offers of this server.
     """
-    now = _as_the_rows_say(actor)
+    now = refreshed(actor)
     if now is None:
-        return Authorization(False, "You are no longer a member of this organization.")
+        return Authorization(False, why_gone(actor))
     verdict = allows(now, Action.CALL_TOOL)
     if not verdict:
         return Authorization(False, verdict.reason)
@@ -57,12 +57,6 @@ def authorize_call(
     return Authorization(True, "", server, now, _own_values(now, server), accepted, identity)
 
 
-def _as_the_rows_say(actor: Actor) -> Actor | None:
-    """The actor with role, groups and names as they are now, in one query; None if no longer a member."""
-    now = find_actor(actor.user_id, actor.organization_id)
-    return replace(now, present=actor.present, scopes=actor.scopes) if now is not None else None
-
-
 # Of groups all, since an actor has any number of them, and a server few.
 _grants = PreparedQuery(
     lambda organization, server, user: (
@@ -74,6 +68,16 @@ _grants = PreparedQuery(
     UUID,
     UUID,
 )
+
+
+def grant_refusal(actor: Actor, server_id: UUID, tool: str) -> str:
+    """Why the server's grants do not give `tool` to `actor`, a sentence; empty if they do. One query."""
+    return _not_granted(actor, _grants(actor.organization_id, server_id, actor.user_id), tool)
+
+
+def _not_granted(actor: Actor, grants: Sequence[ServerGrant], tool: str) -> str:
+    verdict = granted(actor, [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)])
+    return "" if verdict else verdict.reason
 
 
 def _own_values(actor: Actor, server: MCPServer) -> Mapping[str, str]:
@@ -88,9 +92,9 @@ def _refusal(
 ) -> str:
     if not server.enabled:
         return f"“{server.title}” is switched off."
-    verdict = granted(actor, [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)])
-    if not verdict:
-        return verdict.reason
+    refusal = _not_granted(actor, grants, tool)
+    if refusal:
+        return refusal
     if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):
         return "The agent does not offer this tool."
     rules = approvals.rule_lists(server.slug, tool, server=server.rules, groups=actor.group_rules)

@@ -13,7 +13,7 @@ import pytest
 from accounts.actors import Actor
 from accounts.models import Membership, Organization, User
 from agents.mcp_toolbox import MCPToolbox, NotOfferedError, open_toolbox
-from agents.models import Agent, AgentServer, ModelEndpoint, ModelProfile
+from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
 from agents.parts import Decision, PreparedCall, ToolRequest, ToolResult, ToolStatus
 from agents.toolbox import Toolbox
 from chatui.rows import in_rows
@@ -77,6 +77,7 @@ def agent(organization: Organization, server: MCPServer) -> Agent:
     model = ModelProfile.objects.create(organization=organization, endpoint=endpoint, slug="m", name="m")
     made = Agent.objects.create(organization=organization, slug="a", name="A", model=model)
     AgentServer.objects.create(agent=made, server=server)
+    AgentGrant.objects.create(agent=made, whole_organization=True)
     return made
 
 
