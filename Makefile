@@ -5,9 +5,9 @@ PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 # What must hold on SQLite as on PostgreSQL: whatever writes turns, answers and lists.
-SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py test_retention.py api)
+SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py test_elicitations.py test_retention.py api)
 
-.PHONY: demo test soak lint types bench conformance docs clean
+.PHONY: demo test soak real-servers lint types bench conformance docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatui needs Python 3.11 or newer.")'
@@ -28,6 +28,9 @@ test: $(VENV)/.installed-dev  ## all tests, on PostgreSQL and Redis; then what m
 
 soak: $(VENV)/.installed-dev  ## two minutes of dying sockets, servers and processes under many callers
 	SOAK_SECONDS=120 $(BIN)/python -m pytest tests/mcpservers/test_soak.py -s
+
+real-servers: $(VENV)/.installed-dev  ## every tool of a dozen servers from npm and PyPI, repaired for each dialect
+	REAL_SERVERS=1 $(BIN)/python -m pytest tests/mcpservers/test_many_real_servers.py -s
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
