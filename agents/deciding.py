@@ -92,7 +92,7 @@ def decide_call(
     if now is None:
         return CallVerdict(Do.DENY, why_gone(actor))
     may = allows(now, Action.CALL_TOOL)
-    decided = _by_rules(now, agent_id, tool) if may else RuleVerdict(Do.DENY, may.reason)
+    decided = _by_rules(now, agent_id, tool.server_id, tool.name) if may else RuleVerdict(Do.DENY, may.reason)
     if decided.do is not Do.ASK:
         return CallVerdict(decided.do, decided.reason)
     if not present:
@@ -118,24 +118,38 @@ def decide_call(
     )
 
 
-def _by_rules(actor: Actor, agent_id: UUID | None, tool: OfferedTool) -> RuleVerdict:
+def why_withdrawn(actor: Actor, agent_id: UUID | None, server_id: UUID, tool: str) -> str:
+    """Why a tool that was offered may not be any more, for a person; "" if it may (its server is away, say).
+
+    Three queries.
+    """
+    now = refreshed(actor)
+    if now is None:
+        return why_gone(actor)
+    decided = _by_rules(now, agent_id, server_id, tool)
+    if decided.do is Do.DENY:
+        return decided.reason
+    return grant_refusal(now, server_id, tool)
+
+
+def _by_rules(actor: Actor, agent_id: UUID | None, server_id: UUID, tool: str) -> RuleVerdict:
     server: MCPServer | None
     if agent_id is None:
-        server, rules = _server.first(tool.server_id), ()
+        server, rules = _server.first(server_id), ()
     else:
-        rows = _of_agent(agent_id, tool.server_id, actor.user_id)
+        rows = _of_agent(agent_id, server_id, actor.user_id)
         if not rows or not rows[0].agent.enabled:
             return RuleVerdict(Do.DENY, "the agent does not have this server any more")
         row = rows[0]
         given = granted(actor, [_grant(row) for row in rows if row.grant is not None])
         if not given:
             return RuleVerdict(Do.DENY, f"The agent “{row.agent.name}” is not yours to use any more. {given.reason}")
-        if row.tools and not any(matches(glob, tool.name) for glob in row.tools):
+        if row.tools and not any(matches(glob, tool) for glob in row.tools):
             return RuleVerdict(Do.DENY, "the agent does not offer this tool any more")
         server, rules = row.server, row.agent.rules
     if server is None or not server.enabled:
         return RuleVerdict(Do.DENY, "the server was switched off or removed")
-    return catalogue.decide(server, tool.name, rules, actor.group_rules)
+    return catalogue.decide(server, tool, rules, actor.group_rules)
 
 
 def _grant(row: Any) -> AgentGrant:

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 
 from accounts.actors import Actor, stand_in
-from agents.deciding import Always, decide_call
+from agents.deciding import Always, decide_call, why_withdrawn
 from agents.models import Agent, AgentServer
 from agents.own_results import denied_by_rule
 from agents.parts import (
@@ -68,6 +68,7 @@ class MCPToolbox:
     request: RequestContext | None = None  # of the turn, for servers whose definition depends on it
     accounts: Mapping[str, str] = field(default_factory=dict)  # chosen for the conversation: server's slug → account
     always: Always | None = None  # what the actor has allowed for good; None: nothing can be
+    before: Mapping[str, Sequence[str]] = field(default_factory=dict)  # as `offered`, in an earlier part of the turn
     _tools: dict[str, OfferedTool] = field(default_factory=dict)
     _withheld: dict[str, OfferedTool] = field(default_factory=dict)
     _missing: dict[str, ToolResult] = field(default_factory=dict)  # what their server does not know any more
@@ -104,9 +105,7 @@ class MCPToolbox:
     async def prepare(self, request: ToolRequest) -> PreparedCall:
         tool = self._tools.get(request.name) or self._withheld.get(request.name)
         if tool is None:
-            return PreparedCall(
-                request, Decision.DENY, "unknown tool", result=unknown_tool(request.name, list(self._tools))
-            )
+            return await self._not_offered(request)
         if request.name in self._missing:
             return self._prepared(request, tool, Decision.DENY, "no longer there", self._missing[request.name])
         if tool.withheld:
@@ -130,6 +129,20 @@ class MCPToolbox:
             approvers=decided.approvers,
             input_schema=definition.input_schema,
         )
+
+    async def _not_offered(self, request: ToolRequest) -> PreparedCall:
+        """Refused: as withdrawn since the turn waited, or as a tool that there is not."""
+        server_id, name = self.before.get(request.name, ("", ""))
+        if server_id:
+            reason = await in_rows(why_withdrawn, self.actor, self.agent_id, UUID(server_id), name)
+            if reason:
+                slug = request.name.partition("__")[0]
+                told = denied_by_rule(reason)
+                return PreparedCall(
+                    request, Decision.DENY, reason, server_id=UUID(server_id), server=slug, tool=name, result=told
+                )
+        result = unknown_tool(request.name, list(self._tools))
+        return PreparedCall(request, Decision.DENY, "unknown tool", result=result)
 
     async def call(
         self, call: PreparedCall, progress: ProgressCallback, ask: AskCallback | None = None
@@ -301,11 +314,13 @@ async def open_toolbox(
     request: RequestContext | None = None,
     accounts: Mapping[str, str] | None = None,
     always: Always | None = None,
+    before: Mapping[str, Sequence[str]] | None = None,
 ) -> MCPToolbox:
     """The toolbox of one turn: the agent's servers, or the named ones of them (`()` for none).
 
     What servers whose definition depends on the turn are told is `request`; their connections end with the toolbox.
-    `accounts` are those that were chosen for the conversation. Raises `NotOfferedError`; never for a server: see
+    `accounts` are those that were chosen for the conversation; `before` is what the turn was offered before it waited,
+    so that what is missing by now is refused with the reason. Raises `NotOfferedError`; never for a server: see
     `MCPToolbox.problems`.
     """
     accounts = accounts or {}
@@ -322,4 +337,5 @@ async def open_toolbox(
         if request is not None:
             connections.manager().close_run(request.run)
         raise
-    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, request, accounts, always)
+    chosen = (request, accounts, always, before or {})
+    return MCPToolbox(actor, offer, agent_id, turn_id, images, present, dialect, *chosen)

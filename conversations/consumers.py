@@ -17,9 +17,10 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.http.request import validate_host
 
+from accounts import policy
 from accounts.actors import Actor
 from accounts.doors import Door, SignedOutError, StrangerError
-from chatui.errors import ChatUIError
+from chatui.errors import ChatUIError, PermissionDeniedError
 from chatui.rows import in_rows
 from conversations import answering, beginning, commands, feed, hints, processes, stopping, supervisor, turns, wire
 from conversations.feed import NotHeldError
@@ -219,7 +220,11 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _look_again(self) -> None:
         try:
-            await self._at_door(_nothing)
+            refused = await self._at_door(_refused)
+            if refused is not None and self._follows:
+                for following in self._follows.values():
+                    following.cancel()
+                await self.send(text_data=wire.error_frame(refused))
         except Exception:  # a database that is away for a while must end neither the watch nor the socket
             logger.exception("A socket could not be rechecked")
 
@@ -247,8 +252,10 @@ def _while_open(send: ASGISendCallable) -> ASGISendCallable:
     return send_while_open
 
 
-def _nothing(actor: Actor) -> bool:
-    return True
+def _refused(actor: Actor) -> PermissionDeniedError | None:
+    """Why this actor may not look at chats (any more)."""
+    verdict = policy.allows(actor, policy.Action.CHAT)
+    return None if verdict else PermissionDeniedError(verdict.reason, public_message=verdict.reason)
 
 
 def origin_allowed(origin: str | None) -> bool:

@@ -31,6 +31,7 @@ async def open_turn_toolbox(plan: TurnPlan) -> TurnToolbox:
         request=RequestContext(turn.pk, turn.conversation_id, turn.message_id),
         accounts=options.get("accounts") or {},
         always=always_of(plan.actor.user_id, turn.conversation_id, plan.agent.pk),
+        before=turn.offered,
     )
     try:
         return await _completed(plan, mcp)

@@ -362,7 +362,8 @@ class Stop:
 
 
 def visible_turn(actor: Actor, turn_id: UUID) -> Turn:
-    """The turn, if its conversation is the actor's. Raises `NotFoundError`."""
+    """The turn, if its conversation is the actor's. Raises `PermissionDeniedError`, `NotFoundError`."""
+    policy.require(actor, policy.Action.CHAT)
     conversations = Conversation.objects.visible_to(actor)
     turn = (
         Turn.objects.select_related("conversation", "message")
@@ -376,7 +377,6 @@ def visible_turn(actor: Actor, turn_id: UUID) -> Turn:
 
 def request_stop(actor: Actor, turn_id: UUID) -> Stop:
     """Mark the turn as to be stopped; end it here if it waits or its owner is gone. Ended turns stay as they are."""
-    policy.require(actor, policy.Action.CHAT)
     turn = visible_turn(actor, turn_id)
     Turn.objects.filter(pk=turn.pk, status__in=Turn.OPEN, stop_requested_at=None).update(
         stop_requested_at=timezone.now()

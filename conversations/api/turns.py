@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.conf import settings
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from accounts.actors import Actor
 from accounts.doors import Door
-from chatui.errors import InvalidRequestError
+from chatui.errors import ChatUIError, InvalidRequestError
 from chatui.rows import in_rows
 from conversations import beginning, commands, feed, stopping, turns, wire
 from conversations.api import body
@@ -80,8 +82,15 @@ def turn_json(actor: Actor, turn_id: UUID) -> dict[str, Any]:
 
 async def _stream(call: Call, turn_id: UUID, after: int) -> AsyncIterator[bytes]:
     """Events as the wire format of the HTML standard, 9.2: `id`, `data`, an empty line; comments between."""
+    again = time.monotonic() + settings.SOCKET["RECHECK_SECONDS"]
     async with aclosing(with_keep_alive(frames(call.door, turn_id, after), KEEP_ALIVE)) as numbered:
         async for event in numbered:
+            if time.monotonic() >= again:
+                try:
+                    await in_rows(call.door.run, turns.visible_turn, turn_id)
+                except ChatUIError:  # who may not look any more, sees no more; asking again says why
+                    return
+                again = time.monotonic() + settings.SOCKET["RECHECK_SECONDS"]
             yield b": \n\n" if event is None else f"id: {event[0]}\ndata: {event[1]}\n\n".encode()
 
 
