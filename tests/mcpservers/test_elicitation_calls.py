@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +20,7 @@ from mcpservers.elicitation import Answer
 from mcpservers.health import troubles
 from mcpservers.live_questions import Person
 from mcpservers.models import MCPServer, ServerGrant
+from tests import fakes
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, Handler
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,6 +29,7 @@ JSON = dict[str, Any]
 SCHEMA: JSON = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer", "default": 4}}}
 FORM: JSON = {"mode": "form", "message": "What is it called?", "requestedSchema": SCHEMA}
 ADA = Answer("accept", {"name": "Ada"})
+HOTEL = str(Path(fakes.__file__).with_name("mcp_hotel.py"))
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 
 
@@ -531,3 +535,37 @@ async def test_what_was_dealt_with_is_heard(call: Call, server: MCPServer, fake:
     server_id, user_id, elicitation = await heard.get()
     assert (server_id, elicitation) == (server.pk, "1")
     assert user_id is not None
+
+
+# --- A server of the official SDK -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hotel(server: MCPServer) -> MCPServer:
+    server.transport, server.url, server.headers = "stdio", "", {}
+    server.command, server.args = sys.executable, [HOTEL]
+    server.timeout = server.connect_timeout = 60
+    server.save()
+    return server
+
+
+async def test_a_server_of_the_official_sdk_asks_and_gets_its_answer(
+    hotel: MCPServer, bob: User, actor_of: Callable[[User], Actor]
+) -> None:
+    actor = await in_rows(actor_of, bob)
+
+    async def progress(*_: object) -> None: ...
+
+    async def book(person: Person) -> ToolOutcome:
+        return await call_tool(
+            actor, hotel.pk, "book", {"city": "Rome"}, turn_id=uuid4(), progress=progress, person=person
+        )
+
+    first = await book(Person())
+    assert first.asked is not None, first.text
+    assert first.asked.card["message"] == "Who stays in Rome?"
+    assert first.asked.card["schema"]["properties"]["name"]["title"] == "Your name"
+    done = await book(**again(first, Answer("accept", {"name": "Ada"})))
+    assert (done.status, done.text.startswith("Ada stays 2 nights in Rome")) == ("ok", True)
+    declined = await book(**again(await book(Person()), Answer("decline")))
+    assert (declined.status, declined.asked) == ("error", None)
