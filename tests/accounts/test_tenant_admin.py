@@ -184,15 +184,22 @@ EXPECTED = {
     "jsi18n",
     "login",
     "logout",
+    "mcpservers_mcpserver_discover",
     "mcpservers_mcpserver_health",
     "mcpservers_mcpserver_log",
+    "mcpservers_mcpserver_oauth",
+    "mcpservers_mcpserver_pins",
+    "mcpservers_mcpserver_pins_decide",
     "mcpservers_mcpserver_reconnect",
     "mcpservers_mcpserver_refresh",
+    "mcpservers_mcpserver_revoke",
     "mcpservers_mcpserver_test",
     "mcpservers_mcpserver_try",
     "password_change_done",
+    "preview",
     "search",
     "view_on_site",
+    "why",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import AsyncClient
 from django.utils import timezone
 
-from accounts.models import Role
+from accounts.models import AuditRecord, Role
 from chatui.rows import in_rows
 from mcpservers import connections
 from mcpservers.admin_try import TryForm
@@ -23,6 +23,7 @@ from tests.accounts.test_tenant_admin import url
 from tests.fakes.admin_world import CANARY, World
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, status
 from tests.fakes.mcp_targets import actor, definition, target
+from tests.mcpservers.pinning import see
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -111,6 +112,7 @@ def cafe(transactional_db: None, fake: FakeMCPServer, world: World) -> MCPServer
     CatalogueEntry.objects.filter(server=server).update(
         definition_hash=server.definition_hash(), tools=[{"name": "echo", "inputSchema": SCHEMA}]
     )
+    see(server, {"name": "echo", "inputSchema": SCHEMA})
     troubles.forget(server.pk)
     return server
 
@@ -135,8 +137,13 @@ async def test_a_tool_is_called_as_the_admin_and_its_result_is_text(
     assert fake.count("tools/call") == 0
     await in_rows(lambda: ServerGrant.objects.create(server=cafe, user=admin))
     answer = await client.post(url(MCPServer, "try", cafe), data)
-    assert answer.context["outcome"].status == "ok"
+    assert answer.context["outcome"].status == "ok", answer.context["outcome"].text
     assert (await fake.heard("tools/call")).params["arguments"] == {"text": EVIL}
+    entries = [entry async for entry in AuditRecord.objects.as_system().filter(action="tool.call").order_by("at")]
+    assert [(entry.tool, entry.actor_id, entry.via, entry.status) for entry in entries] == [
+        ("echo", admin.pk, "admin", "denied"),
+        ("echo", admin.pk, "admin", "ok"),
+    ]
     text = answer.content.decode()
     assert EVIL not in text
     assert "&lt;script&gt;" in text
@@ -164,7 +171,7 @@ async def test_a_tool_that_is_not_stored_is_named_by_hand(cafe: MCPServer, world
     client = await client_of(admin)
     assert b'name="tool"' in (await client.get(url(MCPServer, "try", cafe))).content
     answer = await client.post(url(MCPServer, "try", cafe), {"tool": "write", "arguments": '{"a": 1}'})
-    assert answer.context["outcome"].status == "ok"
+    assert answer.context["outcome"].status == "ok", answer.context["outcome"].text
     assert (await fake.heard("tools/call")).params == {"name": "write", "arguments": {"a": 1}} | {
         key: value for key, value in (await fake.heard("tools/call")).params.items() if key == "_meta"
     }
