@@ -46,6 +46,10 @@ export function Approval({ id, call, details, value, loading, can, state, error,
   const ready = can && value !== undefined && !problem;
   const changed = () => (edited === null ? {} : { args: JSON.parse(edited) });
   const Heading = `h${level}`;
+  const back = () => {
+    setDenying(false);
+    document.getElementById(`ask-${id}`)?.focus(); // the button is gone, and who uses the keyboard stays at the card
+  };
 
   return html`<section class="approval" aria-labelledby=${title} id=${`ask-${id}`} tabindex="-1">
     <${Heading} class="approval-title" id=${title}><${Icon} name="shield" size=${20} /><span>${mine ? "Allow " : ""}<strong>${toolWords(call)}</strong> on <strong>${server}</strong>${mine ? "?" : ""}</span></${Heading}>
@@ -62,16 +66,16 @@ export function Approval({ id, call, details, value, loading, can, state, error,
       : edited === null
         ? html`<${Arguments} value=${value} />`
         : html`<textarea class="approval-edit" rows="8" spellcheck="false" aria-label="Arguments as JSON" value=${edited}
-            aria-invalid=${Boolean(problem)} onInput=${(event) => setEdited(event.target.value)}></textarea>
+            ref=${focus} aria-invalid=${Boolean(problem)} onInput=${(event) => setEdited(event.target.value)}></textarea>
             ${problem && html`<p class="field-error">${problem}</p>`}`}
     ${denying && html`<div class="field"><label for=${`note-${id}`}>Tell the agent why (optional)</label>
-      <textarea id=${`note-${id}`} rows="2" maxlength="4000" value=${note} onInput=${(event) => setNote(event.target.value)}></textarea></div>`}
+      <textarea id=${`note-${id}`} ref=${focus} rows="2" maxlength="4000" value=${note} onInput=${(event) => setNote(event.target.value)}></textarea></div>`}
     <div class="approval-actions">
       ${!mine
         ? html`<p class="approval-others"><${Icon} name="clock" size=${15} />Waiting for ${anyOf(details.approvers || []) || "somebody else"} to decide</p>`
         : denying
           ? html`<button type="button" class="button danger" disabled=${!can} onClick=${() => decide("deny", { note })}>Deny</button>
-              <button type="button" class="button quiet" onClick=${() => setDenying(false)}>Back</button>`
+              <button type="button" class="button quiet" onClick=${back}>Back</button>`
           : html`<button type="button" class="button primary" disabled=${!ready} onClick=${() => decide("allow_once", changed())}>Allow once</button>
               ${details.can_remember && html`<${Always} disabled=${!ready} choose=${(scope) => decide("allow_always", { ...changed(), scope })} />`}
               <button type="button" class="button danger" disabled=${!can} onClick=${() => decide("deny", {})}>Deny</button>
@@ -82,6 +86,11 @@ export function Approval({ id, call, details, value, loading, can, state, error,
     </div>
     ${error && html`<p class="field-error" role="alert">${error}</p>`}
   </section>`;
+}
+
+/** What was asked for is typed into at once. Always the same function, so that it is called once and not again. */
+function focus(field) {
+  field?.focus();
 }
 
 const MENU_HEIGHT = 260; // with some room

@@ -21,6 +21,15 @@ export function decide(chat, callId, decision, { note = "", args, scope } = {}) 
   byRequest.set(requestId, callId);
   mark(chat, callId, { state: "sending", decision });
   announce(decision === "deny" ? "Denied." : "Allowed.");
+  goOn(chat, callId);
+}
+
+/** The card goes, and with it the focus of who decided in it: on to the next question, else to the message field. */
+function goOn(chat, callId) {
+  if (!document.getElementById(`ask-${callId}`)?.contains(document.activeElement)) return;
+  const next = document.querySelector(`.approval:not(#ask-${CSS.escape(callId)}):has(.approval-actions .button:enabled)`);
+  if (next) next.focus();
+  else if (matchMedia("(pointer: fine)").matches) chat.composer?.focus();
 }
 
 export function cancelCall(chat, callId) {

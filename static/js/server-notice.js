@@ -3,7 +3,7 @@ import { useChat, useStore } from "./context.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { setUp } from "./setup-dialog.js";
-import { ConnectLink, Outcome } from "./sign-in-card.js";
+import { ConnectLink, Outcome, useOutcome } from "./sign-in-card.js";
 import { serverOf } from "./state.js";
 
 export const SERVER_NOTICES = new Set(["needs_sign_in", "needs_setup"]);
@@ -12,12 +12,12 @@ export const SERVER_NOTICES = new Set(["needs_sign_in", "needs_setup"]);
 export function ServerNotice({ part }) {
   const chat = useChat();
   const server = useStore((state) => serverOf(state, part.detail));
-  const done = useStore((state) => state.signIns[part.detail]?.state === "done");
-  const open = server && server.state !== "ready" && !done;
+  const heard = useOutcome(part.detail);
+  const open = server && server.state !== "ready" && heard?.state !== "done";
   return html`<div class="notice server-notice" role="note"><${Icon} name="plug" size=${15} /><div><p>${part.message}</p>
     <div class="notice-actions">
       ${open && part.code === "needs_sign_in" && html`<${ConnectLink} server=${part.detail} />`}
       ${open && part.code === "needs_setup" && server.variables?.length > 0 && html`<button type="button" class="button" onClick=${() => setUp(chat, server)}>Set up</button>`}
-      <${Outcome} server=${part.detail} />
+      <${Outcome} heard=${heard} />
       ${!open && server && html`<span class="muted small">It is used from your next message on.</span>`}</div></div></div>`;
 }

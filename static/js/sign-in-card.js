@@ -13,6 +13,7 @@ export function SignInCard({ call, live }) {
   const chat = useChat();
   const { details = {}, expires_at: expires, state } = call.question || {};
   const decision = useStore((one) => one.decisions[call.id]);
+  const heard = useOutcome(details.server || call.server);
   const left = useRemaining(expires);
   const server = visible(details.title || call.server_title || call.server);
   const open = live && state === "open" && left !== "" && decision?.state !== "sending";
@@ -20,13 +21,13 @@ export function SignInCard({ call, live }) {
   return html`<section class="approval sign-in" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
     <h3 id=${title}><${Icon} name="plug" size=${20} /><span><strong>${visible(toolWords(call))}</strong> needs your account at <strong>${server}</strong></span></h3>
     <${Facts} details=${details} />
-    <p class="muted small">That is in a window of its own, and your password never comes here. Then this answer goes on by itself.</p>
+    <p class="muted small">Signing in opens a window of its own, and your password never comes here. Then this answer goes on by itself.</p>
     <div class="approval-actions">
       <${ConnectLink} server=${details.server || call.server} url=${details.url} disabled=${!open} words=${details.account ? "Sign in again" : "Connect"} primary />
       <button type="button" class="button" disabled=${!open} onClick=${() => decide(chat, call.id, "deny")}>Not now</button>
       <span class="approval-state">${stateWords({ live, state, decision, left })}</span>
     </div>
-    <${Outcome} server=${details.server || call.server} />
+    <${Outcome} heard=${heard} />
     ${decision?.state === "failed" && html`<p class="field-error" role="alert">${decision.message}</p>`}
   </section>`;
 }
@@ -59,9 +60,15 @@ export function ConnectLink({ server, url, account = "", words = "Connect", disa
     ${begun && html`<span class="sign-in-hint" role="status">No window, or closed too early? Choose ${words} again, or <a href=${beginAddress(from, { back: location.pathname })}>sign in in this tab</a>.</span>`}`;
 }
 
-/** What was heard of a sign-in at the server since the page was loaded. */
-export function Outcome({ server }) {
-  const heard = useStore((state) => state.signIns[server]);
+/** What was heard of a sign-in at the server since this was shown: what came of an earlier one says nothing here. */
+export function useOutcome(server) {
+  const chat = useChat();
+  const [before] = useState(() => chat.store.get().signIns[server]);
+  const now = useStore((state) => state.signIns[server]);
+  return now === before ? undefined : now;
+}
+
+export function Outcome({ heard }) {
   if (heard?.state === "done") {
     return html`<p class="sign-in-done"><${Icon} name="check" size=${16} />${heard.account ? `Signed in as ${visible(heard.account)}` : "Signed in"}</p>`;
   }

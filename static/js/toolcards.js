@@ -56,7 +56,7 @@ export function summary(calls) {
 function Call({ call, live }) {
   if (isAsking(call) && call.question?.state !== "expired") {
     const Card = CARDS[call.question?.kind] || ApprovalCard;
-    return html`<${Card} call=${call} live=${live} />`;
+    return html`<${Card} key=${call.question?.id} call=${call} live=${live} />`;
   }
   return html`<${CallLine} call=${call} live=${live} />`;
 }

@@ -80,6 +80,26 @@ async def test_arguments_are_changed_on_the_page_from_another_device(
     assert "Another note" in str(endpoint.last.messages[-1]["content"])
 
 
+async def test_a_note_is_typed_at_once_and_the_keyboard_goes_on_where_one_writes(
+    site: Site, owner: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
+) -> None:
+    page = await opened(site, owner, agent, demo_server)
+    endpoint.script(calls(NOTE), text("Then not."))
+    await send(page, "note this")
+    card = page.locator(".approval")
+    await card.get_by_role("button", name="Deny with a note").press("Enter")
+    await expect(card.get_by_label("Tell the agent why")).to_be_focused()
+    await card.get_by_role("button", name="Back").press("Enter")
+    await expect(card).to_be_focused()
+    await card.get_by_role("button", name="Deny with a note").press("Enter")
+    await page.keyboard.type("Not today")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".answer")).to_contain_text("Then not.")
+    assert "Not today" in str(endpoint.last.messages[-1]["content"])
+    await expect(page.locator("#composer-text")).to_be_focused()
+
+
 async def test_an_approver_decides_on_the_page_and_sees_nothing_of_the_chat(
     site: Site, owner: User, bob: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
 ) -> None:

@@ -119,6 +119,25 @@ async def test_a_call_asks_for_an_account_and_goes_on_by_itself_in_every_tab(
         await window.wait_for_event("close")
 
 
+async def test_a_wider_permission_is_asked_for_without_a_word_of_the_first_sign_in(
+    site: Site, owner: User, notes: ProtectedMCPServer, endpoint: Endpoint
+) -> None:
+    notes.prm_changes = {"scopes_supported": ["notes:read"]}
+    endpoint.script(calls(("notes__whoami", {})), text("You are Ada there."))
+    endpoint.script(calls(("notes__add_note", {"text": "Milk"})), text("It is written."))
+    page = await site.open(owner)
+    await send(page, "who am I?")
+    card = page.locator(".sign-in")
+    await consent(await window_of(page, card.get_by_role("link", name="Connect")))
+    await expect(page.locator(".answer")).to_contain_text("You are Ada there.")
+    await send(page, "note milk")
+    await expect(card).to_contain_text("notes:write")
+    await expect(card.locator(".sign-in-done")).to_have_count(0)
+    window = await window_of(page, card.get_by_role("link", name="Sign in again"))
+    await consent(window)
+    await expect(page.locator(".answer").last).to_contain_text("It is written.")
+
+
 async def test_declining_there_can_be_tried_again_and_not_now_tells_the_model(
     site: Site, owner: User, notes: ProtectedMCPServer, endpoint: Endpoint
 ) -> None:
