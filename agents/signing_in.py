@@ -14,6 +14,10 @@ NOBODY = (
     "Nobody is present to sign in. Whoever this is done for can sign in on the page “Connections” of this product, "
     "and then it can be tried again."
 )
+OTHER = (
+    "The person signed in as “{given}”, but this chat uses “{account}”. Which account it uses is chosen among the "
+    "tools of the chat; or the page “Connections” lets one sign in again with the other one."
+)
 STILL = "That was asked for already, so nobody is asked again. The page “Connections” shows what is connected."
 
 
@@ -27,9 +31,17 @@ def sign_in_first(
     if not present:
         return _told(result, NOBODY)
     if asked >= CARDS or (asked and not wants_more):
-        return _told(result, STILL)
+        return _told(result, _other(call, error) or STILL)
     kept = {"cards": asked + 1, "scopes": sorted(scopes | set(error.scopes))}
     return PersonNeeded("authorization", sign_in_of(actor.organization_slug, error).card(), kept)
+
+
+def _other(call: PreparedCall, error: SignInRequiredError) -> str:
+    """That the sign-in was with another account than the one in use, where it was."""
+    given = call.resumed.answer.content.get("account") if call.resumed is not None else None
+    if not given or not error.account or given == error.account:
+        return ""
+    return OTHER.format(given=given, account=error.account)
 
 
 def _told(result: ToolResult, what: str) -> ToolResult:

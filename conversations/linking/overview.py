@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
+
+from django.utils import timezone
 
 from accounts.actors import Actor
 from chatui.rows import in_rows
@@ -44,6 +46,10 @@ class Account:
     problem: str
     created_at: datetime
     last_used_at: datetime | None
+
+    @property
+    def used_just_now(self) -> bool:
+        return self.last_used_at is not None and timezone.now() - self.last_used_at < timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from conversations.linking.overview import begin_path, host_of, identity_of
 from conversations.linking.wanted import Wanted, split_return, wanted
 from conversations.usable import usable_server
 from mcpservers.errors import LinkError
-from mcpservers.models import MCPServer
+from mcpservers.models import LinkedAccount, MCPServer
 from mcpservers.oauth import client_metadata, discovery, flow
 from mcpservers.oauth.flow import Begun, Completed
 
@@ -68,10 +68,19 @@ def _interstitial(request: HttpRequest, actor: Actor, server: MCPServer, asked: 
         "host": host_of(server),
         "issuer": known.issuer if known is not None else "",
         "asked": asked,
+        "account": _name_of(actor, server, asked.account_id),
         "scopes": asked.scopes or (known.scopes if known is not None else ()),
         "needless": identity_of(server) in ("organization", "on_behalf"),
     }
     return render(request, "linking/begin.html", context)
+
+
+def _name_of(actor: Actor, server: MCPServer, account_id: UUID | None) -> str:
+    """Of the person's own account that is to be linked again; "" for a new one."""
+    if account_id is None:
+        return ""
+    rows = LinkedAccount.objects.visible_to(actor).filter(user_id=actor.user_id, server=server, pk=account_id)
+    return rows.values_list("name", flat=True).first() or ""
 
 
 def _leaving(request: HttpRequest, server: MCPServer, begun: Begun) -> HttpResponse:

@@ -37,10 +37,11 @@ def needed(*scopes: str, reason: SignInReason = "none") -> SignInRequiredError:
     )
 
 
-def after(first: ToolResult | PersonNeeded) -> PreparedCall:
+def after(first: ToolResult | PersonNeeded, account: str = "Ada") -> PreparedCall:
     """The same call, made again after a sign-in."""
     assert isinstance(first, PersonNeeded)
-    return PreparedCall(CALL.request, Decision.ALLOW, resumed=Resumed(first, PersonAnswer("accept")))
+    answer = PersonAnswer("accept", {"account": account})
+    return PreparedCall(CALL.request, Decision.ALLOW, resumed=Resumed(first, answer))
 
 
 def asked(call: PreparedCall, error: SignInRequiredError, *, present: bool = True) -> ToolResult | PersonNeeded:
@@ -75,6 +76,13 @@ def test_after_a_sign_in_it_is_not_asked_for_again() -> None:
         again = asked(after(first), needed("read", reason=reason))
         assert isinstance(again, ToolResult)
         assert "nobody is asked again" in again.text
+
+
+def test_who_signed_in_with_another_account_is_told_which_one_is_in_use() -> None:
+    first = asked(CALL, needed("write", reason="insufficient_scope"))
+    again = asked(after(first, "Grace"), needed("write", reason="insufficient_scope"))
+    assert isinstance(again, ToolResult)
+    assert "signed in as “Grace”, but this chat uses “Ada”" in again.text
 
 
 def test_more_access_is_asked_for_while_it_is_more_and_three_times_at_most() -> None:
