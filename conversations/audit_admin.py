@@ -272,6 +272,8 @@ class AuditRecordAdmin(TenantAdmin):
             tool = revealed(obj.tool)
             return f"{obj.server} › {tool}" if obj.server else tool
         whose = _person(obj, obj.person_id) if obj.person_id and obj.person_id != obj.actor_id else ""
+        if obj.object_type in ("account", "") and obj.server and not (obj.object_name or whose):
+            return f"{obj.object_type or 'server'} {'at ' if obj.object_type else ''}{obj.server}"
         named = obj.object_name or whose or obj.object_id
         return f"{obj.object_type} {revealed(named)}".strip() or whose or "–"
 

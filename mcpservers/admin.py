@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from accounts import audit, rule_warnings
-from accounts.actors import find_actor
+from accounts.actors import Actor, find_actor
 from accounts.admin import GroupAdmin
 from accounts.admin_audit import target_of
 from accounts.models import AuditAction
@@ -27,7 +27,7 @@ from mcpservers import catalogue, peers
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
 from mcpservers.admin_health import health_of
 from mcpservers.admin_log import end_of_log
-from mcpservers.admin_oauth import Accounts
+from mcpservers.admin_oauth import Accounts, whose_accounts
 from mcpservers.admin_pins import PinnedTools
 from mcpservers.admin_tools import stored_definition, stored_tools
 from mcpservers.admin_try import TryForm, record_trial, try_tool
@@ -193,15 +193,19 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
         server, answer = self._to_refresh(request, object_id)
         if answer is not None:
             return answer
+        assert request.user.pk is not None  # the site let them in
+        actor = find_actor(request.user.pk, server.organization_id)
         context = {
             **self.admin_site.each_context(request),
             "title": _("Test of the connection"),
             "subtitle": str(server),
             "opts": self.opts,
             "server": server,
-            "report": self._refresh(request, server),
+            "report": self._refresh(server, actor),
             "list": stored_tools(server),
             "scope": scope_of(server.definition()),
+            "is_member": actor is not None,
+            "whose": whose_accounts(server),
         }
         return TemplateResponse(request, "admin/mcpservers/mcpserver/test.html", context)
 
@@ -209,7 +213,8 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
         server, answer = self._to_refresh(request, object_id)
         if answer is not None:
             return answer
-        report = self._refresh(request, server)
+        assert request.user.pk is not None  # the site let them in
+        report = self._refresh(server, find_actor(request.user.pk, server.organization_id))
         if report.error:
             messages.error(request, report.error)
         else:
@@ -307,10 +312,8 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
             return None, self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
         return server, None
 
-    def _refresh(self, request: HttpRequest, server: MCPServer) -> Any:
+    def _refresh(self, server: MCPServer, actor: Actor | None) -> Any:
         """Connect with the admin's own credentials for it, where it wants a user's."""
-        assert request.user.pk is not None  # the site let them in
-        actor = find_actor(request.user.pk, server.organization_id)
         report = async_to_sync(catalogue.refresh)(server.pk, actor=actor)
         _record(AuditAction.CONNECTION_TESTED, server, status="error" if report.error else "ok")
         server.refresh_from_db()

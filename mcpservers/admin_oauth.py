@@ -125,7 +125,7 @@ def what_is_known(server: MCPServer) -> dict[str, Any]:
     configured = scopes_in((server.oauth or {}).get("scopes"))
     links = LinkedAccount.objects.as_system().filter(server=server).select_related("user").defer("tokens")
     return {
-        "identity": _identity(server),
+        "identity": whose_accounts(server),
         "found": found,
         "fetched_at": row.fetched_at if row is not None else None,
         "expires_at": row.expires_at if row is not None else None,
@@ -137,7 +137,8 @@ def what_is_known(server: MCPServer) -> dict[str, Any]:
     }
 
 
-def _identity(server: MCPServer) -> str:
+def whose_accounts(server: MCPServer) -> str:
+    """One of "organization", "on_behalf", "people", "learnt" (people, as the server itself said), or "" for none."""
     if machine.is_machine(server):
         return "organization"
     if is_on_behalf(server):
