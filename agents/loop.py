@@ -279,8 +279,8 @@ class _Loop:
                     case ReasoningChunk(text) if text:
                         self.shown = True
                         yield ReasoningDelta(text)
-                    case ArgumentsProgress(name, characters):
-                        yield StatusChanged("writing_call", f"Writing a call of {name} ({characters} characters)")
+                    case ArgumentsProgress():
+                        yield StatusChanged("writing_call", chunk.words)
                     case Completion():
                         completion = chunk
         if completion is None:

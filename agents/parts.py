@@ -121,6 +121,12 @@ class ArgumentsProgress:
     name: str
     characters: int
 
+    @property
+    def words(self) -> str:
+        """For a person: the tool as its server calls it, and how much there is, once there is something."""
+        written = f" ({self.characters} characters)" if self.characters else ""
+        return f"Preparing a call of {self.name.rpartition('__')[2]}{written}"
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
