@@ -1,0 +1,188 @@
+"""The admin's own pages × everybody, and ids of others guessed in every place where one may be named.
+
+Lists and forms are walked by `tests/accounts/test_tenant_admin.py`, every one that there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from django.contrib.admin import site
+from django.db import models
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import AuditRecord, Role
+from agents.models import Agent, ModelEndpoint
+from mcpservers.models import LinkedAccount, MCPServer, ToolVersion
+from tests.architecture.test_doors import addresses
+from tests.fakes.admin_world import World
+
+pytestmark = pytest.mark.django_db
+
+MANAGES = ("admin", "owner", "superuser")
+SEES = ("auditor", *MANAGES)
+READS = ("auditor", "owner")
+
+
+@dataclass(frozen=True)
+class Page:
+    """Who may, with which method, of a row of which model (None: of none).
+
+    `connects`: it is not called here by those who may, since it asks a server: see `tests/*/test_admin*.py`.
+    """
+
+    may: tuple[str, ...]
+    method: str = "GET"
+    of: type[models.Model] | None = None
+    connects: bool = False
+
+
+ADMIN: dict[str, Page] = {
+    "index": Page(SEES),
+    "app_list": Page(SEES),
+    "search": Page(SEES),
+    "autocomplete": Page(SEES),  # what of it: see `test_autocompletion_offers_only_one_s_own`
+    "connections": Page(SEES),
+    "connections_close": Page((), "POST"),  # there is none: 404
+    "why": Page(SEES),
+    "preview": Page(SEES),
+    "accounts_auditrecord_contents": Page(READS, "POST", AuditRecord),
+    "accounts_auditrecord_export": Page((*READS, "superuser"), "POST"),
+    "agents_modelendpoint_test": Page(MANAGES, "POST", ModelEndpoint, connects=True),
+    "mcpservers_mcpserver_discover": Page(MANAGES, "POST", MCPServer, connects=True),
+    "mcpservers_mcpserver_health": Page(SEES, "GET", MCPServer),
+    "mcpservers_mcpserver_log": Page(("superuser",), "GET", MCPServer),
+    "mcpservers_mcpserver_oauth": Page(SEES, "GET", MCPServer),
+    "mcpservers_mcpserver_pins": Page(SEES, "GET", MCPServer),
+    "mcpservers_mcpserver_pins_decide": Page(MANAGES, "POST", MCPServer),
+    "mcpservers_mcpserver_reconnect": Page(MANAGES, "POST", MCPServer, connects=True),
+    "mcpservers_mcpserver_refresh": Page(MANAGES, "POST", MCPServer, connects=True),
+    "mcpservers_mcpserver_revoke": Page(MANAGES, "POST", MCPServer),
+    "mcpservers_mcpserver_test": Page(MANAGES, "POST", MCPServer, connects=True),
+    "mcpservers_mcpserver_try": Page(MANAGES, "GET", MCPServer),
+}
+OPEN = {
+    "login": "it leads to the ordinary sign-in",
+    "logout": "anybody may leave",
+    "password_change": "it leads to one's own",
+    "password_change_done": "a page of words",
+    "jsi18n": "words",
+    "view_on_site": "no model has an address of its own",
+}
+THEME = {"toggle_sidebar"}  # of some versions: how the admin looks to oneself
+
+
+def test_the_addresses_of_the_admin_are_lists_and_forms_or_expected_here() -> None:
+    usual = {
+        f"{model._meta.app_label}_{model._meta.model_name}_{page}"
+        for model in site._registry
+        for page in ("changelist", "add", "change", "delete", "history")
+    }
+    names = {pattern.name for address, pattern in addresses() if address.startswith("admin/") and pattern.name}
+    assert names - usual - THEME == set(ADMIN) | set(OPEN)
+
+
+def clients_of(world: World) -> dict[str, Client]:
+    """Those of Acme, an owner of Globex, and who is none of either."""
+    users = {str(role): user for role, user in world.acme.people.items()}
+    users |= {"stranger": world.globex.people[Role.OWNER], "superuser": world.root}
+    clients = {"nobody": Client()}
+    for name, user in users.items():
+        clients[name] = Client()
+        clients[name].force_login(user)
+    return clients
+
+
+def test_the_pages_of_the_admin(world: World) -> None:
+    wrong, cells = [], Counter[str]()
+    query = {"app_label": "accounts", "model_name": "membership", "field_name": "user"}
+    for caller, client in clients_of(world).items():
+        for name, page in ADMIN.items():
+            row = world.acme[page.of] if page.of is not None else None
+            expected = caller in page.may
+            if row is None and caller == "stranger":  # at home in the admin: what it shows is asked below
+                continue
+            if page.connects and expected:
+                continue
+            arguments = [row.pk] if row is not None else ["mcpservers"] if name == "app_list" else []
+            address = reverse(f"admin:{name}", args=arguments)
+            call = client.get if page.method == "GET" else client.post
+            response = call(address, query if name == "autocomplete" else {})
+            leads_to = response.get("Location", "")
+            came_in = response.status_code < 400 and leads_to != reverse("admin:index") and "login" not in leads_to
+            cells[caller] += 1
+            if came_in != expected:
+                wrong.append((caller, name, response.status_code, leads_to))
+            if not came_in:
+                assert b"canary" not in response.content.lower()
+    assert not wrong
+    assert sum(cells.values()) > 120
+
+
+def guesses(world: World) -> dict[str, str]:
+    """What somebody of Globex might write into an address to see something of Acme."""
+    acme = world.acme
+    return {
+        "organization": str(acme.organization.pk),
+        "user": str(acme.people[Role.MEMBER].pk),
+        "server": str(acme[MCPServer].pk),
+        "agent": str(acme[Agent].pk),
+        "tool": "look",
+        "s": "acme",
+        "extended": "1",
+    }
+
+
+def test_pages_without_a_row_show_ones_own(world: World) -> None:
+    client, guessed = clients_of(world)["stranger"], guesses(world)
+    for name in ("index", "search", "connections", "why", "preview"):
+        for query in ({}, guessed):
+            page = client.get(reverse(f"admin:{name}"), query)
+            assert page.status_code == 200, name
+            shown = page.content.decode().replace("s=acme", "").lower()
+            assert "acme-" not in shown, name
+            assert "acme server" not in shown, name
+            assert "acme agent" not in shown, name
+
+
+@pytest.mark.parametrize("name", ["why", "preview"])
+def test_one_guessed_id_among_ones_own_explains_nothing(world: World, name: str) -> None:
+    client, guessed, globex = clients_of(world)["stranger"], guesses(world), world.globex
+    own = {
+        "organization": str(globex.organization.pk),
+        "user": str(globex.people[Role.MEMBER].pk),
+        "server": str(globex[MCPServer].pk),
+        "agent": str(globex[Agent].pk),
+        "tool": "look",
+    }
+    shown = "explanation" if name == "why" else "preview"
+    address = reverse(f"admin:{name}")
+    assert client.get(address, own).context[shown]
+    for field in ("organization", "user", "agent") + (("server",) if name == "why" else ()):
+        page = client.get(address, own | {field: guessed[field]})
+        assert not page.context[shown], field
+        assert "acme-" not in page.content.decode(), field
+
+
+def test_what_hangs_on_a_row_is_not_reached_through_another(world: World) -> None:
+    """An owner of Globex names Acme's version of a tool, and an account there, at a server of Globex."""
+    client, server = clients_of(world)["stranger"], world.acme[MCPServer]
+    version = ToolVersion.objects.create(server=server, tool="look", hash="h" * 64, definition={"name": "look"})
+    account = LinkedAccount.objects.create(
+        organization=server.organization,
+        server=server,
+        user=world.acme.people[Role.MEMBER],
+        binding=server.oauth_binding(),
+        issuer="https://login.example",
+        name="ada",
+    )
+    mine = [world.globex[MCPServer].pk]
+    for data in ({"do": f"accept:{version.pk}"}, {"do": "reject", "version": str(version.pk)}):
+        client.post(reverse("admin:mcpservers_mcpserver_pins_decide", args=mine), data)
+    client.post(reverse("admin:mcpservers_mcpserver_revoke", args=mine), {"account": str(account.pk)})
+    version.refresh_from_db()
+    assert version.decision == ""
+    assert LinkedAccount.objects.as_system().filter(pk=account.pk).exists()
