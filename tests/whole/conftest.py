@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,8 +48,16 @@ organizations:
 """
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite database right after migrating, to be copied."""
+    directory = tmp_path_factory.mktemp("migrated")
+    Site(directory).manage("migrate", "--verbosity", "0")
+    return directory / "chatui.sqlite3"
+
+
 @pytest.fixture
-def make_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+def make_site(tmp_path: Path, migrated: Path) -> Iterator[Callable[..., Site]]:
     """A configured site that is not started yet: `make_site(endpoint.base_url, server="uvicorn")`."""
     sites: list[Site] = []
 
@@ -57,7 +66,7 @@ def make_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
         directory.mkdir()
         site = Site(directory, server=server)
         sites.append(site)
-        site.manage("migrate", "--verbosity", "0")
+        shutil.copy(migrated, directory / migrated.name)
         site.apply(CONFIGURATION.format(base_url=base_url))
         return site
 
