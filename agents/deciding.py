@@ -53,6 +53,16 @@ class CallVerdict:
 
 
 _server = PreparedQuery(lambda server: MCPServer.objects.as_system().filter(pk=server), UUID)
+_SAY = (
+    "tools",
+    "agent__name",
+    "agent__enabled",
+    "agent__rules",
+    "server__slug",
+    "server__enabled",
+    "server__rules",
+    "server__read_only",
+)
 # A row for each of the agent's grants that may concern the user, one without any where there is none.
 _of_agent = PreparedQuery(
     lambda agent, server, user: (
@@ -68,6 +78,7 @@ _of_agent = PreparedQuery(
             grant_deny=F("given__deny"),
         )
         .select_related("server", "agent")
+        .only(*_SAY)  # to decrypt a server's secrets for each of the rows would take longer than all the rest
     ),
     UUID,
     UUID,

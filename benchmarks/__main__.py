@@ -78,6 +78,20 @@ def audit(product: Product) -> list[Figure]:
     return [Figure("what an audit entry adds to a call", found["with"] - found["without"], "ms", 1, note=note)]
 
 
+def verdict(product: Product) -> list[Figure]:
+    found = product.inside("verdict")
+    note = (
+        f"decided in {found['decided']:.2f} ms, looked at again when it is made in {found['authorized']:.2f} ms; "
+        f"{found['decided_queries']:.0f} and {found['authorized_queries']:.0f} queries, "
+        f"{found['asked_queries']:.0f} where a person is asked"
+    )
+    queries = max(found["decided_queries"], found["authorized_queries"])
+    return [
+        Figure("the verdict at a call, for somebody in 20 groups", found["decided"] + found["authorized"], "ms", 10),
+        Figure("… queries", queries, "", 3, note=note),
+    ]
+
+
 def manager(product: Product) -> list[Figure]:
     found = product.inside("manager", product.ports.echo_url)
     note = f"{found['ours']:.0f}/s; through the door with its rows {found['door']:.0f}/s; bare {found['bare']:.0f}/s"
@@ -92,7 +106,15 @@ def manager(product: Product) -> list[Figure]:
     ]
 
 
-INSIDE = {"manager": manager, "calls": calls, "offer": offer, "schemas": schemas, "audit": audit, "queries": queries}
+INSIDE = {
+    "manager": manager,
+    "calls": calls,
+    "offer": offer,
+    "verdict": verdict,
+    "schemas": schemas,
+    "audit": audit,
+    "queries": queries,
+}
 
 
 async def through_the_socket(product: Product, keys: Sequence[str], names: Sequence[str]) -> list[Figure]:
