@@ -13,9 +13,11 @@ from django.shortcuts import render
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 
+from accounts import policy
 from accounts.actors import find_actor
 from accounts.models import Organization
 from conversations.browser_modules import import_map
+from conversations.views import without_chat
 
 
 @require_safe
@@ -28,6 +30,8 @@ def approvals(request: HttpRequest, organization: str) -> HttpResponse:
     actor = find_actor(request.user.pk, organization)
     if actor is None:
         raise Http404
+    if not policy.allows(actor, policy.Action.ANSWER):
+        return without_chat(request, actor)
     context = {
         "organization": Organization.objects.get(pk=actor.organization_id),
         "config": {"organization": {"slug": actor.organization_slug}, "csrf_cookie": settings.CSRF_COOKIE_NAME},

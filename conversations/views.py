@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 
 from accounts import policy
 from accounts.actors import Actor, find_actor
-from accounts.models import Membership
+from accounts.models import Membership, Organization
 from conversations.browser_modules import import_map, preloads
 from conversations.models import Conversation
 
@@ -49,6 +49,8 @@ def chat(request: HttpRequest, organization: str, conversation: UUID | None = No
     if actor is None:
         raise Http404
     title = ""
+    if conversation is None and not policy.allows(actor, policy.Action.CHAT):
+        return without_chat(request, actor)
     if conversation is not None:
         found = Conversation.objects.visible_to(actor).filter(pk=conversation).values_list("title", flat=True).first()
         if found is None or not policy.allows(actor, policy.Action.CHAT):  # an auditor's own, of earlier days
@@ -63,6 +65,19 @@ def chat(request: HttpRequest, organization: str, conversation: UUID | None = No
         "api": _first_requests(actor, conversation),
     }
     return render(request, "chat/chat.html", context)
+
+
+def without_chat(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """For a member whose role does not chat: what it is for, and the way there."""
+    _remember(actor)
+    others = Membership.objects.active().filter(user_id=actor.user_id).exclude(organization=actor.organization_id)
+    context = {
+        "organization": Organization.objects.get(pk=actor.organization_id),
+        "role": actor.role.label,
+        "reads_audit": bool(policy.allows(actor, policy.Action.READ_AUDIT)),
+        "others": [row.organization for row in others.select_related("organization")],
+    }
+    return render(request, "chat/no_chat.html", context)
 
 
 def _remember(actor: Actor) -> None:

@@ -52,7 +52,10 @@ def member_page(page: Page) -> Page:
         except NotFoundError as error:
             raise Http404(str(error)) from None
         except ChatUIError as error:
-            return await in_rows(problem_page, request, error, back=f"/o/{actor.organization_slug}/connections/")
+            back = f"/o/{actor.organization_slug}/"
+            if policy.allows(actor, policy.Action.CHAT):
+                back += "connections/"
+            return await in_rows(problem_page, request, error, back=back)
 
     return entered
 

@@ -212,3 +212,16 @@ def test_a_page_asks_the_database_a_constant_few_times(
 def test_only_reading_is_possible(alice: User, browse: Callable[[User], Client]) -> None:
     for path in ("/", "/o/acme/"):
         assert browse(alice).post(path).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/o/acme/", "/o/acme/approvals/"])
+def test_who_does_not_chat_is_shown_what_their_role_is_for(
+    path: str, alice: User, organization: Organization, browse: Callable[[User], Client]
+) -> None:
+    Membership.objects.filter(user=alice).update(role=Role.AUDITOR)
+    page = browse(alice).get(path)
+    assert page.status_code == 200
+    shown = page.content.decode()
+    assert "Auditor of Acme" in shown
+    assert "/admin/accounts/auditrecord/" in shown
+    assert "composer" not in shown

@@ -46,7 +46,9 @@ async def test_an_auditor_who_may_not_chat_is_told_so(
     otto = await in_rows(make_member, "otto", organization, Role.AUDITOR)
     answer = await (await as_user(otto)).get(PAGE)
     assert answer.status_code == 403
-    assert "does not include" in answer.content.decode()
+    shown = answer.content.decode()
+    assert "does not include" in shown
+    assert '<a class="button" href="/o/acme/">' in shown  # and not back to this same page
 
 
 async def test_each_server_shows_its_state_what_it_wants_and_who_uses_it(
