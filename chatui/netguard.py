@@ -317,7 +317,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         # A compressed body could be a thousand times what was counted.
-        request.headers["accept-encoding"] = "identity"
+        if request.headers.get("accept-encoding") != "identity":
+            request.headers["accept-encoding"] = "identity"
         for _ in range(MAX_REDIRECTS + 1):
             check_scheme(*_origin(request.url), extra=self._extra)
             response = await super().handle_async_request(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
@@ -59,10 +59,15 @@ class _Written(Generic[R]):
         if set(range(len(kinds))) - set(self._places):
             raise TypeError("a parameter does not reach the query as it is")
         self._params = list(params)
+        internal: Any = self._queryset
+        self._prefetches = bool(internal._prefetch_related_lookups)
+        self._rows: Callable[[QuerySet[Any, R]], Iterable[R]] = internal._iterable_class
         # The rows are made by Django as ever; only the writing, and finding out how to convert columns, is done.
         converters = compiler.get_converters([column[0] for column in compiler.select[: compiler.col_count]])
         compiler.as_sql = lambda *_, **__: (self._sql, tuple(self._params))
         compiler.get_converters = lambda _: converters
+        composite = compiler.has_composite_fields(compiler.select[: compiler.col_count])
+        compiler.has_composite_fields = lambda _: composite
         self._queryset.query.get_compiler = lambda *_, **__: compiler  # type: ignore[method-assign]  # of this query alone
 
     def is_current(self) -> bool:
@@ -74,7 +79,10 @@ class _Written(Generic[R]):
         for place, which in enumerate(self._places):
             if which is not None:
                 self._params[place] = adapted[which]
-        return list(self._queryset.all())
+        if self._prefetches:
+            return list(self._queryset.all())
+        # Straight to what makes the rows: a clone of the queryset for each call would take as long as the database.
+        return list(self._rows(self._queryset))
 
     def _adapted(self, value: Value) -> Any:
         """`value` as a field hands it to the database."""

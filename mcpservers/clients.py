@@ -36,6 +36,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from chatui.errors import ChatUIError
 from mcpservers.causes import leaf
+from mcpservers.leanhttp import LeanClient
 from mcpservers.live_questions import RefusedError
 from mcpservers.models import Transport
 from mcpservers.scope import Scope
@@ -211,7 +212,7 @@ def _http_client(
     headers += [(name.encode("ascii"), value.encode("latin-1")) for name, value in resolved]
     # Reading has no time limit of its own: each request has a deadline, and an event stream may be silent for long.
     timeout = httpx2.Timeout(_OTHER_SECONDS, connect=target.connect_timeout, read=None)
-    return httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False)
+    return LeanClient(transport, headers=headers, timeout=timeout)
 
 
 def _mcp_client(streams: Any, mode: str, ears: Ears, scope: Scope) -> Client:

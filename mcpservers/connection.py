@@ -21,7 +21,7 @@ from django.conf import settings
 from chatui.errors import ChatUIError
 from chatui.text import shorten
 from mcpservers import causes
-from mcpservers.deadlines import Clock
+from mcpservers.deadlines import Clock, settle, settled
 from mcpservers.errors import (
     ConnectionLostError,
     NobodyPresentError,
@@ -261,12 +261,19 @@ class Connection:
         context.run(lambda: (call_note.set(note), call_source.set(source)))
         is_call = method == "tools/call"
         heard = progressed if on_progress is not None else None
-        sending = self._send(method, params, heard, headers, asks=not is_call or person is not None)
-        task = asyncio.create_task(sending, name=f"mcp-{method}", context=context)
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def send() -> dict[str, Any]:
+            try:
+                return await self._send(method, params, heard, headers, asks=not is_call or person is not None)
+            finally:
+                settle(over)
+
+        task = asyncio.create_task(send(), name=f"mcp-{method}", context=context)
         call = RunningCall(person, clock.paused, lambda: self._abandon(task))
         try:
             with self.questions.during(call) if is_call else nullcontext():
-                await self._settled(task, self.owner, clock)
+                await settled(over, task, self.owner, clock)
         except asyncio.CancelledError:
             self._abandon(task)
             raise
@@ -307,13 +314,6 @@ class Connection:
         if on_progress is not None:
             options["on_progress"] = on_progress
         return await session._dispatcher.send_raw_request(method, data["params"], options)
-
-    async def _settled(self, task: asyncio.Task[Any], owner: asyncio.Task[None], clock: Clock) -> None:
-        waiting: set[asyncio.Future[Any]] = {task, owner}
-        while (seconds := clock.remaining()) > 0 and not (task.done() or owner.done()):
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if owner.done() and not task.done():
-            await asyncio.wait({task}, timeout=0.1)  # the request hears of the end itself, a moment later
 
     def _unanswered(self, task: asyncio.Task[dict[str, Any]], owner: asyncio.Task[None], clock: Clock) -> ChatUIError:
         self._abandon(task)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+PARTING_SECONDS = 0.1  # for a request to hear itself that its connection has ended
 
 
 class Clock:
@@ -39,3 +43,37 @@ class Clock:
         if self._heard + self._idle <= self._start + self._limit:
             return f"no answer within {self._idle:g} s"
         return f"no result within {self._limit:g} s"
+
+
+async def settled(over: asyncio.Future[None], task: asyncio.Task[Any], owner: asyncio.Task[None], clock: Clock) -> None:
+    """Until `task` says that it is `over`, its connection's `owner` has ended, or time is up."""
+    # By hand rather than by `asyncio.wait`, which takes one turn of the loop more, of every call.
+    timer: asyncio.TimerHandle | None = None
+
+    def look() -> None:
+        nonlocal timer
+        seconds = clock.remaining()
+        if seconds > 0:
+            timer = over.get_loop().call_later(seconds, look)
+        else:
+            settle(over)
+
+    def ended(_: object) -> None:
+        settle(over)
+
+    look()
+    owner.add_done_callback(ended)
+    try:
+        await over
+    finally:
+        owner.remove_done_callback(ended)
+        if timer is not None:
+            timer.cancel()
+    if owner.done() and not task.done():
+        await asyncio.wait({task}, timeout=PARTING_SECONDS)
+
+
+def settle(over: asyncio.Future[None]) -> None:
+    """`over` is so now, if it was not yet."""
+    if not over.done():
+        over.set_result(None)

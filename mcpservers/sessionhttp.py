@@ -7,7 +7,6 @@ mcp 2.3.0 ends the whole connection when one POST fails, lets a hung server bloc
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import deque
@@ -32,6 +31,7 @@ NOTIFY_SECONDS = 5.0  # for a notification to be answered
 DELIVER_SECONDS = 1.0  # for cancellations to leave before the connection is closed
 DELETE_SECONDS = 3.0  # ending a session is a courtesy
 STREAMS_PER_MINUTE = 3  # GETs of the optional stream of a session that keeps ending
+MESSAGE = "message"  # a request's extension: the JSON-RPC message that its body is
 LOST = -32000  # the SDK's own code for a connection that ended (CONNECTION_CLOSED)
 
 
@@ -69,6 +69,7 @@ class SessionTransport(GuardedTransport):
         self.last = CallNote()  # of the request before, for a connect that fails
         self.unauthorized: CallNote | None = None  # of the first that was answered with HTTP 401
         self._signer = Signer(target)
+        self._send = super().handle_async_request
         self._deliveries: set[asyncio.Task[None]] = set()
         self._streams: deque[float] = deque(maxlen=STREAMS_PER_MINUTE)
 
@@ -82,9 +83,6 @@ class SessionTransport(GuardedTransport):
                 async with asyncio.timeout(DELETE_SECONDS):
                     return await self._signer.send_once(request, self._send)
         return await self._noted(request, self.last)
-
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        return await super().handle_async_request(request)
 
     async def _post(self, request: httpx2.Request) -> httpx2.Response:
         message = _message(request)
@@ -111,8 +109,9 @@ class SessionTransport(GuardedTransport):
             note.sent = True
             response = await self._send(request)
             note.status = response.status_code
-            note.retry_after = response.headers.get("retry-after", "")
-            note.challenge = response.headers.get("www-authenticate", "")
+            if note.status >= 400:
+                note.retry_after = response.headers.get("retry-after", "")
+                note.challenge = response.headers.get("www-authenticate", "")
             if note.status == 401 and self.unauthorized is None:
                 self.unauthorized = note
             return response
@@ -188,8 +187,7 @@ class _Body(httpx2.AsyncByteStream):
 
 def _message(request: httpx2.Request) -> dict[str, Any]:
     """The JSON-RPC message of a POST; without `id` it is a notification."""
-    assert isinstance(request.stream, httpx2.ByteStream)
-    value = json.loads(b"".join(request.stream))
+    value = request.extensions.get(MESSAGE)
     assert isinstance(value, dict)
     return value
 

@@ -33,6 +33,7 @@ class Signer:
     def __init__(self, target: ConnectionTarget) -> None:
         self._target = target
         self._origin = _origin(httpx2.URL(target.url))
+        self._has_nothing = not target.signs_in and target.source is None and target.late is None
         self._last = ""  # the token that was sent last
 
     async def send(self, request: httpx2.Request, send: Send) -> httpx2.Response:
@@ -40,7 +41,7 @@ class Signer:
 
         Raises `SignInRequiredError` where only a person can help, and what the token's source raises.
         """
-        if _origin(request.url) != self._origin:
+        if self._has_nothing or _origin(request.url) != self._origin:
             return await send(request)
         await self._put_late_headers(request)
         source = self._source()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from mcpservers.credentials import LATE_NAMESPACES, Account, LateValues, TokenSo
 from mcpservers.errors import NotReadyError, OutsideTurnError
 from mcpservers.models import MCPServer, Transport
 from mcpservers.requests import RequestContext
-from mcpservers.scope import Scope, scope_of
+from mcpservers.scope import Scope, ScopeVerdict, scope_of
 
 if TYPE_CHECKING:
     from accounts.actors import Actor
@@ -35,6 +36,7 @@ _RESERVED_HEADERS = frozenset(
 _SECRET_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|token", re.IGNORECASE)
 _SHORTEST_SECRET = 6
 _TOKENS_KEPT = 8
+_SCOPES_KEPT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +182,8 @@ def target_of(
     and `{{obo.*}}`. Raises `NotReadyError` when a declared variable has no value or a placeholder cannot be resolved,
     and its `OutsideTurnError` when the definition depends on the turn and there is no `request`.
     """
-    definition = server.definition()
-    verdict = scope_of(definition)
+    definition_hash = server.definition_hash()
+    verdict = _scope(server, definition_hash)
     declared = server.variables
     placeholders.require_variables(declared, variables)
     if verdict.scope is Scope.REQUEST and request is None:
@@ -195,7 +197,7 @@ def target_of(
         organization_id=server.organization_id,
         server_id=server.pk,
         principal=_principal(verdict.scope, actor, request, account),
-        definition_hash=server.definition_hash(),
+        definition_hash=definition_hash,
         fingerprint=_digest(resolved if source_key is None else [resolved, source_key]),
     )
     return ConnectionTarget(
@@ -211,12 +213,25 @@ def target_of(
         asks_people=server.asks_people,
         secrets=_secrets(resolved, declared, variables) + _operators(server),
         allowances=tuple(allowances),
-        signs_in=definition["oauth"] is not None,
+        signs_in=server.signs_in,
         account=account,
         source=source,
         late=Late(late, lambda now: _resolved(server, {**values, **now})) if names and late is not None else None,
         **resolved,
     )
+
+
+_scopes: OrderedDict[str, ScopeVerdict] = OrderedDict()
+
+
+def _scope(server: MCPServer, definition_hash: str) -> ScopeVerdict:
+    """`scope_of` its definition, which says the same of the same definition at every call."""
+    found = _scopes.get(definition_hash)
+    if found is None:
+        found = _scopes[definition_hash] = scope_of(server.definition())
+        while len(_scopes) > _SCOPES_KEPT:
+            _scopes.popitem(last=False)
+    return found
 
 
 def late_names(server: MCPServer) -> tuple[str, ...]:
