@@ -36,7 +36,7 @@ async def test_always_allow_is_asked_once_and_taken_back_on_the_page(
     link = page.get_by_role("link", name="Approvals")
     endpoint.script(calls(NOTE), text("Noted."))
     await send(page, "note this")
-    await expect(page.get_by_role("link", name="Approvals: 1 question for you")).to_be_visible()
+    await expect(page.get_by_role("link", name="Approvals 1: 1 question for you")).to_be_visible()
     await page.get_by_role("button", name="Always allow").press("Enter")
     await expect(page.get_by_role("menuitem", name="In this chat")).to_be_focused()
     await page.keyboard.press("ArrowDown")
