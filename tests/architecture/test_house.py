@@ -43,6 +43,7 @@ MAY_IMPORT_CLIENTS = (
     "agents/providers/failures.py",
     "mcpservers/causes.py",
     "mcpservers/clients.py",
+    "mcpservers/leanhttp.py",
     "mcpservers/mending.py",
     "mcpservers/oauth/web.py",
     "mcpservers/sessionhttp.py",
