@@ -74,8 +74,19 @@ def export_configuration(slugs: Iterable[str] | None = None) -> Export:
     }
     names = "".join(f"#   {name}\n" for name in secrets.values)
     heading = f"# To be set in the environment when this file is applied:\n{names}" if names else ""
-    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return Export(heading + text, secrets.values)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a text of several lines, such as instructions, line by line."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _users(organizations: models.QuerySet[Organization]) -> dict[str, Any]:

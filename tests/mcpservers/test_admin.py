@@ -306,6 +306,19 @@ async def test_refreshing_stores_the_tools_and_an_edit_ends_the_connection(
 
 
 @pytest.mark.deadline(60)
+async def test_the_test_of_a_server_that_wants_ones_own_values_leads_to_where_they_are_entered(
+    cafe: MCPServer, world: World, closing: None
+) -> None:
+    cafe.variables = {"TOKEN": {"title": "Your token"}}
+    await in_rows(cafe.save)
+    client = AsyncClient()
+    await client.aforce_login(world.acme.people[Role.OWNER])
+    shown = (await client.post(url(MCPServer, "test", cafe))).content.decode()
+    assert "Set up first: Your token." in shown
+    assert 'href="/o/acme/connections/#server-acme-server"' in shown
+
+
+@pytest.mark.deadline(60)
 async def test_a_server_that_cannot_be_reached_is_told_and_nothing_breaks(
     cafe: MCPServer, world: World, closing: None
 ) -> None:

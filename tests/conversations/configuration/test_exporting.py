@@ -36,6 +36,12 @@ def test_the_export_rebuilds_everything_in_an_empty_database(apply: Apply) -> No
     assert export_configuration().text == export.text
 
 
+def test_a_text_of_several_lines_is_written_line_by_line(apply: Apply) -> None:
+    apply()
+    Agent.objects.as_system().update(instructions="Be brief.\n\nSay what you found.\n")
+    assert "instructions: |\n          Be brief.\n\n          Say what you found.\n" in export_configuration().text
+
+
 def test_secrets_are_written_as_variables_named_by_organization_server_and_name(apply: Apply) -> None:
     apply()
     export = export_configuration()
