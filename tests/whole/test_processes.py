@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import aiohttp
 import psycopg
 import pytest
 
@@ -92,3 +94,37 @@ async def test_an_answer_through_the_other_process_lets_the_turn_go_on_there_and
             finished = await socket.until("turn.finished")
             assert finished["outcome"] == "completed"
             assert [part["text"] for part in finished["message"]["parts"] if part["type"] == "text"] == ["Noted."]
+
+
+SESSION = (
+    "from django.test import Client; from accounts.models import User; from django.conf import settings; c = Client(); "
+    "c.force_login(User.objects.get(username='alice'), backend='django.contrib.auth.backends.ModelBackend'); "
+    "print(c.cookies[settings.SESSION_COOKIE_NAME].value)"
+)
+ROW = re.compile(r'<td[^>]*>([^<]*:\d+)</td>.*?name="connection" value="([0-9a-f-]{36})"', re.DOTALL)
+
+
+async def test_a_process_shows_the_connections_of_the_other_and_closes_them(
+    endpoint: Endpoint, make_pair: tuple[Site, Site]
+) -> None:
+    """The first one connects to the demo server when it starts, to list its tools; the second knows them by then."""
+    await begun(make_pair, endpoint)
+    one, two = make_pair
+    assert one.process is not None
+    theirs = f":{one.process.pid}"
+    session = (await asyncio.to_thread(two.manage, "shell", "-c", SESSION)).stdout.split()[-1]
+    jar = aiohttp.CookieJar(unsafe=True)  # of a numeric host
+    async with aiohttp.ClientSession(two.url, cookies={"sessionid": session}, cookie_jar=jar) as browser:
+
+        async def held() -> list[str]:
+            async with browser.get("/admin/connections/") as page:
+                return [id for process, id in ROW.findall(await page.text()) if process.endswith(theirs)]
+
+        while not (found := await held()):  # noqa: ASYNC110 - nothing tells when it has told what it holds
+            await asyncio.sleep(0.2)
+        token = next(cookie.value for cookie in jar if "csrf" in cookie.key)
+        data = {"connection": found[0], "csrfmiddlewaretoken": token}
+        async with browser.post("/admin/connections/close/", data=data) as answer:
+            assert "is being closed" in await answer.text()
+        while found[0] in await held():  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.2)
