@@ -535,7 +535,7 @@ ROOTS = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("dialect", ALL)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(schema=st.one_of(JSON, SCHEMAS, ROOTS, ROOTS))
 def test_any_json_value_gives_an_accepted_tool_or_a_quarantine_with_a_reason(dialect: str, schema: Any) -> None:
     repaired = repair(schema, dialect)

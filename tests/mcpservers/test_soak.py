@@ -1,6 +1,6 @@
 """A soak: sockets, servers and local processes die at random under many callers, and in the end nothing is left.
 
-Ten seconds by default; `make soak`, or SOAK_SECONDS, for longer. SOAK_SEED repeats a run.
+Five seconds by default; `make soak`, or SOAK_SECONDS, for longer. SOAK_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mcpservers.transports import ConnectionTarget, target_of
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 from tests.fakes.mcp_targets import STDIO_FAKE, actor, definition, stdio
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "10"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "5"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 CALLERS = 12
 TOKEN: dict[str, Any] = {"headers": {"Authorization": "Bearer {{TOKEN}}"}, "variables": {"TOKEN": {}}}
