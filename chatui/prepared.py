@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
@@ -59,15 +59,21 @@ class _Written(Generic[R]):
         if set(range(len(kinds))) - set(self._places):
             raise TypeError("a parameter does not reach the query as it is")
         self._params = list(params)
+        # The rows are made by Django as ever. Done once are the writing and finding out how to convert columns; left
+        # out are a clone of the queryset and the layers between the cursor and the rows, which take longer than SQLite.
+        columns = [column[0] for column in compiler.select[: compiler.col_count]]
+        self._converters = list(compiler.get_converters(columns).items())
+        self._columns = compiler.col_count if compiler.has_extra_select else None
         internal: Any = self._queryset
-        self._prefetches = bool(internal._prefetch_related_lookups)
+        self._lean = not internal._prefetch_related_lookups and not compiler.has_composite_fields(columns)
+        if self._lean:
+            compiler.execute_sql = lambda *_, **__: None
+            compiler.results_iter = self._found
+        else:
+            converters = dict(self._converters)
+            compiler.as_sql = lambda *_, **__: (self._sql, tuple(self._params))
+            compiler.get_converters = lambda _: converters
         self._rows: Callable[[QuerySet[Any, R]], Iterable[R]] = internal._iterable_class
-        # The rows are made by Django as ever; only the writing, and finding out how to convert columns, is done.
-        converters = compiler.get_converters([column[0] for column in compiler.select[: compiler.col_count]])
-        compiler.as_sql = lambda *_, **__: (self._sql, tuple(self._params))
-        compiler.get_converters = lambda _: converters
-        composite = compiler.has_composite_fields(compiler.select[: compiler.col_count])
-        compiler.has_composite_fields = lambda _: composite
         self._queryset.query.get_compiler = lambda *_, **__: compiler  # type: ignore[method-assign]  # of this query alone
 
     def is_current(self) -> bool:
@@ -79,10 +85,30 @@ class _Written(Generic[R]):
         for place, which in enumerate(self._places):
             if which is not None:
                 self._params[place] = adapted[which]
-        if self._prefetches:
-            return list(self._queryset.all())
-        # Straight to what makes the rows: a clone of the queryset for each call would take as long as the database.
-        return list(self._rows(self._queryset))
+        if self._lean:
+            return list(self._rows(self._queryset))
+        return list(self._queryset.all())
+
+    def _found(self, *_: object, **__: object) -> Iterator[Any]:
+        """The rows with their columns converted, in place of `SQLCompiler.results_iter`."""
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(self._sql, tuple(self._params))
+            rows: list[Any] = cursor.fetchall()
+        finally:
+            cursor.close()
+        if self._columns is not None:
+            rows = [row[: self._columns] for row in rows]
+        return map(self._converted, rows) if self._converters else iter(rows)
+
+    def _converted(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        values = list(row)
+        for place, (converters, expression) in self._converters:
+            value = values[place]
+            for convert in converters:
+                value = convert(value, expression, self._connection)
+            values[place] = value
+        return tuple(values)
 
     def _adapted(self, value: Value) -> Any:
         """`value` as a field hands it to the database."""

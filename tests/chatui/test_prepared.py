@@ -63,7 +63,11 @@ def test_converted_columns_are_converted(organization: Organization, make_agent:
 def test_values_and_prefetched_rows_come_as_of_any_queryset(alice: User, organization: Organization) -> None:
     names = PreparedQuery(lambda user: User.objects.filter(pk=user).values_list("username", flat=True), UUID)
     owners = PreparedQuery(lambda user: User.objects.filter(pk=user).prefetch_related("memberships"), UUID)
+    pairs = PreparedQuery(lambda user: User.objects.filter(pk=user).values_list("username", "is_active"), UUID)
+    rows = PreparedQuery(lambda user: User.objects.filter(pk=user).values("pk", "username"), UUID)
     assert names(alice.pk) == names(alice.pk) == ["alice"]
+    assert pairs(alice.pk) == pairs(alice.pk) == [("alice", True)]
+    assert rows(alice.pk) == rows(alice.pk) == [{"pk": alice.pk, "username": "alice"}]
     for _ in range(2):
         owner = owners.first(alice.pk)
         assert owner is not None
