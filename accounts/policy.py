@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Protocol
 from uuid import UUID
+
+from django.utils.translation import get_language
 
 from accounts.actors import Actor
 from accounts.models import Role
@@ -62,7 +65,13 @@ def allows(actor: Actor, action: Action) -> Verdict:
         return Verdict(False, f"The role {actor.role.label} does not include “{action}”.")
     if actor.scopes is not None and not any(action in SCOPES.get(scope, ()) for scope in actor.scopes):
         return Verdict(False, f"This API key has no scope for “{action}”.")
-    return Verdict(True, f"The role {actor.role.label} includes “{action}”.")
+    return _included(actor.role, action, get_language())
+
+
+@lru_cache(maxsize=256)
+def _included(role: Role, action: Action, language: str | None) -> Verdict:
+    """The usual verdict, whose words are made once in each language: nobody reads them before most calls."""
+    return Verdict(True, f"The role {role.label} includes “{action}”.")
 
 
 def require(actor: Actor, action: Action) -> None:
