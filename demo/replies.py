@@ -182,7 +182,7 @@ def _wanted(question: str, lower: str) -> tuple[str, str, list[tuple[str, dict[s
             f"The user wants the time in {len(zones)} place(s). The calls do not depend on each other: all at once."
         )
         return thought, "Let me look at the clocks.", [("current_time", {"timezone": zone}) for zone in zones]
-    if "my own notes" in lower:
+    if re.search(r"\bmy (own )?notes\b", lower):
         return _own_notes(question, lower)
     if lower.startswith(("add a note", "note:", "remember")):
         text = question.partition(":")[2].strip() or question
@@ -258,7 +258,7 @@ def _told(name: str, text: str) -> str:
         case "calculate" if value and "result" in value:
             return f"`{value.get('expression')}` = **{value['result']}**"
         case "search_notes" if value and "notes" in value:
-            return "\n\n".join(_quoted(value["notes"])) or "There is no note about that."
+            return "\n\n".join(_quoted(value["notes"])) if value["notes"] else "There is no note about that."
         case "add_note" if value and "id" in value:
             return f"Done: note {value['id']}, “{value.get('title')}”."
         case "list_my_notes" | "add_my_note" if value and "notes" in value:

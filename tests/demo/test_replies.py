@@ -46,6 +46,7 @@ def called(*calls: tuple[str, str]) -> list[dict[str, Any]]:
         (STARTERS[3], [Call("cafe__brew_coffee", {"cups": 5, "seconds_per_cup": 1})]),
         (STARTERS[1], [Call("cafe__add_note", {"title": "buy oat milk on Friday", "text": "buy oat milk on Friday"})]),
         (STARTERS[2], [Call("notes__list_my_notes", {})]),
+        ("What is in my notes?", [Call("notes__list_my_notes", {})]),
         ("Write in my own notes: call the dentist", [Call("notes__add_my_note", {"text": "call the dentist"})]),
         ("上海现在几点？", [Call("cafe__current_time", {"timezone": "Asia/Shanghai"})]),
         ("12 × 4 ÷ 3", [Call("cafe__calculate", {"expression": "12 * 4 / 3"})]),
@@ -89,6 +90,7 @@ def test_two_clocks_become_one_table() -> None:
     [
         ("calculate", '{"expression": "1+1", "result": 2}', "`1+1` = **2**"),
         ("search_notes", '{"notes": [{"title": "Rota", "text": "Mira opens."}]}', "> **Rota** – Mira opens."),
+        ("search_notes", '{"notes": []}', "There is no note about that."),
         ("add_note", '{"id": 7, "title": "Milk"}', "Done: note 7, “Milk”."),
         ("list_my_notes", '{"owner": "Mira", "notes": ["Dentist", "Milk"]}', "**Mira**:\n\n- Dentist\n- Milk"),
         ("list_my_notes", "You have not signed in.", "The tool did not do it."),
