@@ -60,7 +60,10 @@ def doer() -> Doer | None:
 
 
 def via_of(actor: Actor) -> AuditRecord.Via:
-    """The door of an actor: a key's or a browser's."""
+    """The door of an actor: the one that this context names (see `acting`), else a key's or a browser's."""
+    who = doer()
+    if who is not None:
+        return who.via
     return Via.WEB if actor.scopes is None else Via.KEY
 
 

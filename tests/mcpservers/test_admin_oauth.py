@@ -213,7 +213,8 @@ def test_an_account_is_revoked_by_who_manages_and_that_is_recorded(world: World,
     assert "is disconnected" in said(answer) or "is disconnected" in answer.content.decode()
     assert not LinkedAccount.objects.as_system().filter(pk=account.pk).exists()
     entry = AuditRecord.objects.as_system().get(action="link.revoked")
-    assert (entry.actor_id, entry.person_id) == (user.pk, world.acme.people[Role.MEMBER].pk)
+    assert (entry.actor_id, entry.via) == (user.pk, "admin")
+    assert entry.person_id == world.acme.people[Role.MEMBER].pk
     assert "not there any more" in post(client_of(user), "revoke", server, account=account.pk).content.decode()
     assert "not there any more" in post(client_of(user), "revoke", server, account="nonsense").content.decode()
 
