@@ -1,13 +1,17 @@
-"""The channel layer of a single process: Channels' own in memory, without what grows with the number of sockets."""
+"""Channel layers: that of a single process, without what grows with its sockets, and word that may be lost."""
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from typing import Any
 
 from channels.exceptions import ChannelFull
-from channels.layers import InMemoryChannelLayer
+from channels.layers import InMemoryChannelLayer, get_channel_layer
+from redis.exceptions import RedisError
+
+logger = logging.getLogger(__name__)
 
 EXPIRY_SECONDS = 5.0  # between two looks for what has expired
 
@@ -35,3 +39,17 @@ class LocalLayer(InMemoryChannelLayer):
         for channel in list(self.groups.get(group, ())):
             with suppress(ChannelFull):
                 await self.send(channel, message)
+
+
+async def tell_group(group: str, message: dict[str, Any]) -> None:
+    """Send `message` to every channel of the group, in whatever process.
+
+    While Redis is away the word is lost, with a warning: whoever was to hear it finds out at their next look.
+    """
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    try:
+        await layer.group_send(group, message)
+    except (RedisError, OSError) as error:  # redis' own `ConnectionError` is no `OSError`
+        logger.warning("%s could not be told (%s), Redis is away: %s", group, message["type"], error)

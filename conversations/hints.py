@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from uuid import UUID
 
-from channels.layers import get_channel_layer
-
+from chatui.layers import tell_group
 from conversations.settling import Settled
 from conversations.wire import frame
-
-logger = logging.getLogger(__name__)
 
 
 def group_of(user_id: UUID) -> str:
@@ -20,19 +16,12 @@ def group_of(user_id: UUID) -> str:
 
 async def tell_user(user_id: UUID, text: str) -> None:
     """Send an encoded frame to every open socket of the user, in whatever process."""
-    layer = get_channel_layer()
-    if layer is not None:
-        try:
-            await layer.group_send(group_of(user_id), {"type": "hint", "frame": text})
-        except OSError as error:  # Redis is away: sockets find out at their next look
-            logger.warning("A hint could not be sent: %s", error)
+    await tell_group(group_of(user_id), {"type": "hint", "frame": text})
 
 
 async def recheck_user(user_id: UUID) -> None:
     """Ask the user's open sockets to look at their right to be open, now."""
-    layer = get_channel_layer()
-    if layer is not None:
-        await layer.group_send(group_of(user_id), {"type": "recheck"})
+    await tell_group(group_of(user_id), {"type": "recheck"})
 
 
 async def tell_settled(settled: Iterable[Settled]) -> None:

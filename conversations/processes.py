@@ -11,6 +11,8 @@ from uuid import UUID
 from channels.layers import get_channel_layer
 from django.conf import settings
 
+from chatui.layers import tell_group
+
 logger = logging.getLogger(__name__)
 
 GROUP = "processes"
@@ -30,13 +32,8 @@ async def cancel_call(turn_id: UUID, call_id: UUID) -> None:
 
 
 async def _tell(message: dict[str, Any]) -> None:
-    layer = get_channel_layer()
-    if layer is None or not settings.REDIS_URL:  # there is no other process
-        return
-    try:
-        await layer.group_send(GROUP, message)
-    except OSError as error:
-        logger.warning("Another process could not be told: %s", error)
+    if settings.REDIS_URL:  # else there is no other process
+        await tell_group(GROUP, message)
 
 
 async def listen(hear: Hear) -> None:

@@ -21,10 +21,11 @@ import redis
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.conf import settings
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from redis import asyncio as async_redis
 from redis.exceptions import RedisError
 
+from chatui.layers import tell_group
 from mcpservers import catalogue, connections, fetching
 from mcpservers.health import Trouble, troubles
 from mcpservers.pool import ConnectionInfo
@@ -62,7 +63,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What some processes hold. `complete` is False where the others could not be asked: this process is told alone."""
+    """What some processes hold. `complete` is False where some of the others could not be asked or understood."""
 
     connections: tuple[ConnectionInfo, ...] = ()
     pauses: tuple[Pause, ...] = ()
@@ -97,16 +98,27 @@ def everywhere() -> Told:
         with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT) as client:
             mine = _key().encode()
             keys = [key for key in client.scan_iter(f"{PREFIX}*", count=1000) if key != mine]
-            others = [_json.validate_json(text) for text in (client.mget(keys) if keys else ()) if text]
+            texts = [text for text in (client.mget(keys) if keys else ()) if text]
     except RedisError as error:
         logger.warning("What other processes hold cannot be told, Redis is away: %s", error)
         return replace(own, complete=False)
+    others = [told for text in texts if (told := _read(text)) is not None]
     parts = [own, *map(_by_now, others)]
     return Told(
         tuple(info for part in parts for info in part.connections),
         tuple(pause for part in parts for pause in part.pauses),
         tuple(trouble for part in parts for trouble in part.troubles),
+        complete=len(others) == len(texts),
     )
+
+
+def _read(text: bytes) -> Told | None:
+    """What a process told; None for one of another version of this program, as there are while a new one starts."""
+    try:
+        return _json.validate_json(text)
+    except ValidationError as error:
+        logger.warning("What another process holds cannot be read: %s", error)
+        return None
 
 
 def _by_now(told: Told) -> Told:
@@ -193,13 +205,8 @@ def _act(message: dict[str, str]) -> None:
 
 
 async def _tell(message: dict[str, str]) -> None:
-    layer = get_channel_layer()
-    if layer is None or not settings.REDIS_URL:  # there is no other process
-        return
-    try:
-        await layer.group_send(GROUP, {**message, "from": _own_id()})
-    except OSError as error:
-        logger.warning("Other processes could not be told: %s", error)
+    if settings.REDIS_URL:  # else there is no other process
+        await tell_group(GROUP, {**message, "from": _own_id()})
 
 
 async def listen() -> None:

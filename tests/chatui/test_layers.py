@@ -1,12 +1,19 @@
-"""The layer of one process: who is in a group hears what is sent to it."""
+"""Channel layers: who is in a group hears what is sent to it, and nobody fails for want of being heard."""
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from uuid import uuid4
 
 import pytest
+from channels.layers import channel_layers
 
 from chatui.layers import LocalLayer
+from conversations import hints, processes
+from mcpservers import peers
 
 HINT = {"type": "hint", "frame": "{}"}
 
@@ -49,3 +56,36 @@ async def test_what_nobody_fetches_expires(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_a_group_without_anybody_is_sent_to_in_vain() -> None:
     await LocalLayer().group_send("user.1", HINT)
+
+
+@pytest.fixture
+def away(settings: Any) -> Iterator[None]:
+    """The layer of several processes, whose Redis is away."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
+    settings.REDIS_URL = url
+    settings.CHANNEL_LAYERS = {
+        "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [url]}}
+    }
+    channel_layers.backends.clear()
+    yield
+    channel_layers.backends.clear()
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda: hints.tell_user(uuid4(), "{}"),
+        lambda: hints.recheck_user(uuid4()),
+        lambda: processes.look_at(uuid4()),
+        lambda: processes.cancel_call(uuid4(), uuid4()),
+        lambda: peers.account_changed(uuid4(), None),
+    ],
+    ids=["a hint", "a recheck", "a look", "a cancelled call", "a changed account"],
+)
+async def test_word_that_redis_does_not_take_costs_a_warning_and_nothing_else(
+    away: None, caplog: pytest.LogCaptureFixture, tell: Callable[[], Awaitable[None]]
+) -> None:
+    await tell()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "Redis is away" in caplog.text
