@@ -27,7 +27,7 @@ from conversations.linking.wanted import Wanted, split_return, wanted
 from conversations.usable import usable_server
 from mcpservers.errors import LinkError
 from mcpservers.models import LinkedAccount, MCPServer
-from mcpservers.oauth import client_metadata, discovery, flow
+from mcpservers.oauth import attempts, client_metadata, discovery, flow
 from mcpservers.oauth.flow import Begun, Completed
 
 ONCE = ("code", "state", "iss", "error")  # RFC 6749, 3.1: no parameter more than once
@@ -101,12 +101,18 @@ async def callback(request: HttpRequest) -> HttpResponse:
     Whatever is wrong is a page in words; nothing of the query is shown, and it leads to no other site.
     """
     user_id, browser = await in_rows(lambda: (user_of(request), known_browser(request.session)))
+    state = request.GET.get("state", "")
     try:
         if user_id is None:
-            raise SignedOutError(public_message=_("You are not signed in here any more. Sign in, then connect again."))
+            message = _("You are not signed in here any more. Sign in, then connect again.")
+            await in_rows(attempts.turned_away, None, state, LinkError("signed_out", message))
+            raise SignedOutError(public_message=message)
         supervisor.current().require_open()
         if any(len(request.GET.getlist(name)) > 1 for name in ONCE):
-            raise InvalidRequestError(public_message=_("The answer of the sign-in page makes no sense. Connect again."))
+            message = _("The answer of the sign-in page makes no sense. Connect again.")
+            twice = "A callback that has a parameter twice (RFC 6749, 3.1)."
+            await in_rows(attempts.turned_away, user_id, state, LinkError("bad_answer", message, for_admin=twice))
+            raise InvalidRequestError(public_message=message)
         completed = await flow.complete(user_id, request.GET.dict(), browser=browser)
     except LinkError as error:
         return await in_rows(_failed_for, request, error, user_id)

@@ -71,10 +71,8 @@ def usable_server(actor: Actor, server_id: UUID) -> MCPServer:
 
 
 def prepare(actor: Actor, server_id: UUID, account_id: UUID | None) -> Start:
-    """Everything that `begin` needs of the rows. Raises `NotFoundError`, `PermissionDeniedError`, `LinkError`."""
+    """Everything that `begin` needs of the rows. Raises `NotFoundError`, `PermissionDeniedError`."""
     server = usable_server(actor, server_id)
-    if not server.enabled:
-        raise LinkError("off", f"“{server.title}” is switched off.", status=409)
     own = list(LinkedAccount.objects.visible_to(actor).filter(server=server, user_id=actor.user_id))
     account = next((each for each in own if each.pk == account_id), None)
     if account_id is not None and account is None:
@@ -121,10 +119,14 @@ def _digest(value: str) -> str:
     return hashlib.sha256(value.encode(errors="replace")).hexdigest()
 
 
+def _of_state(state: str) -> Any:
+    rows = LinkAttempt.objects.as_system().filter(state_hash=_digest(state))
+    return rows.select_related("server", "client").first()
+
+
 def take(user_id: UUID, state: str, browser: str) -> Taken:
     """The attempt of `state`, taken for good, if it is this user's in this browser. Raises `LinkError`."""
-    row = LinkAttempt.objects.as_system().filter(state_hash=_digest(state)).select_related("server", "client").first()
-    now = timezone.now()
+    row, now = _of_state(state), timezone.now()
     if (
         row is None
         or row.user_id != user_id
@@ -132,13 +134,15 @@ def take(user_id: UUID, state: str, browser: str) -> Taken:
         or not hmac.compare_digest(row.browser_hash, _digest(browser))
         or not LinkAttempt.objects.as_system().filter(pk=row.pk, used_at=None, expires_at__gt=now).update(used_at=now)
     ):
-        raise LinkError(
+        error = LinkError(
             "used",
             "This sign-in was completed before, took longer than ten minutes, or was begun in another browser. "
             "Nothing was changed: if the account is not among your connections, start again.",
             for_admin="A callback whose state is unknown, used, expired, or another user's or browser's.",
             status=400,
         )
+        failed(user_id, row.server if row is not None else None, error)
+        raise error
     server: MCPServer = row.server
     try:
         _still_allowed(user_id, server, row.binding)
@@ -174,17 +178,24 @@ def _still_allowed(user_id: UUID, server: MCPServer, binding: str) -> None:
         raise LinkError("changed", message, status=409)
 
 
-def failed(user_id: UUID, server: MCPServer, error: LinkError) -> None:
-    """Record that linking failed, and why."""
+def failed(user_id: UUID | None, server: MCPServer | None, error: LinkError) -> None:
+    """Record that linking failed, and why; by whoever came, None for a visitor, and of no server if it is not known."""
+    known = {"server_id": server.pk, "server": server.slug} if server is not None else {}
     audit.record(
         "link.failed",
-        organization_id=server.organization_id,
+        organization_id=server.organization_id if server is not None else None,
         actor_id=user_id,
-        server_id=server.pk,
-        server=server.slug,
+        via=audit.Via.WEB,
         reason=error.for_admin,
         details={"reason": error.reason},
+        **known,
     )
+
+
+def turned_away(user_id: UUID | None, state: str, error: LinkError) -> None:
+    """Record a callback that was not looked into; the attempt that it may belong to stays as it is."""
+    row = _of_state(state)
+    failed(user_id, row.server if row is not None else None, error)
 
 
 # --- The account --------------------------------------------------------------------------------------------------

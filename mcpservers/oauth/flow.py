@@ -74,9 +74,9 @@ async def begin(
     try:
         if not browser:
             raise LinkError("no_browser", "Sign in with a browser to link an account.")
-        _require_people(start.server)
+        _require_linkable(start.server)
         discovered = await discover(start.server)
-        async with Web() as web:
+        async with Web(extra=start.server.allowances) as web:
             client = await registration.client_for(web, start.server, discovered)
     except LinkError as error:
         error.about(start.server, return_to)
@@ -89,7 +89,9 @@ async def begin(
     return Begun(url, discovered.host, wanted)
 
 
-def _require_people(server: MCPServer) -> None:
+def _require_linkable(server: MCPServer) -> None:
+    if not server.enabled:
+        raise LinkError("off", f"“{server.title}” is switched off.", status=409)
     if machine.is_machine(server):
         raise LinkError("machine", "This server is used with an account of the organization: nobody links one.")
     if exchange.is_on_behalf(server):
@@ -228,7 +230,7 @@ async def _redeem(taken: Taken, code: str) -> LinkedAccount:
     if discovered.resource:
         form["resource"] = discovered.resource
     credentials = client_auth.credentials_of(client, taken.server)
-    async with Web() as web:
+    async with Web(extra=taken.server.allowances) as web:
         try:
             granted = await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form)
         except GrantRefusedError as refusal:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from django.test import AsyncClient
 
-from accounts.models import Membership, Organization, User
+from accounts.models import AuditRecord, Membership, Organization, User
 from chatui.rows import in_rows
 from conversations import supervisor
 from conversations.supervisor import Supervisor
@@ -71,6 +71,12 @@ def news_of(html: str) -> Any:
 
 async def accounts() -> int:
     return await LinkedAccount.objects.as_system().acount()
+
+
+async def failures() -> list[tuple[Any, ...]]:
+    """Who came, of which organization and server it was known to be, and why it failed; as the audit tells it."""
+    rows = AuditRecord.objects.as_system().filter(action="link.failed").order_by("at")
+    return [(row.actor_id, row.organization_id, row.server, row.details["reason"]) async for row in rows]
 
 
 # --- As it should be --------------------------------------------------------------------------------------------------
@@ -182,6 +188,7 @@ async def test_another_persons_callback_is_refused_and_nothing_is_stored(
     assert response.status_code in (400, 403)
     assert "Nothing was changed" in response.content.decode()
     assert (await accounts(), auth.count("token")) == (0, 0)
+    assert await failures() == [(bob.pk, notes.organization_id, "notes", "used")]  # of who came, not whose it was
     # What was not the victim's is still the attacker's own, who may complete it for herself.
     assert (await attacker.get(path)).status_code == 302
     assert [account.user_id async for account in LinkedAccount.objects.as_system()] == [alice.pk]
@@ -195,6 +202,8 @@ async def test_the_same_person_in_another_browser_is_refused(
         response = await other.get(path)
         assert response.status_code in (400, 401, 403)
         assert (await accounts(), auth.count("token")) == (0, 0)
+    told = (notes.organization_id, "notes")
+    assert await failures() == [(bob.pk, *told, "used"), (None, *told, "signed_out")]
 
 
 async def test_a_callback_works_once_and_its_replay_keeps_the_account(
@@ -206,6 +215,7 @@ async def test_a_callback_works_once_and_its_replay_keeps_the_account(
     again = await browser.get(path)
     assert again.status_code == 400
     assert (await accounts(), auth.count("token")) == (1, 1)
+    assert await failures() == [(bob.pk, notes.organization_id, "notes", "used")]
 
 
 async def test_declining_there_is_told_and_ends_the_attempt(
@@ -244,12 +254,26 @@ async def test_whatever_else_comes_back_is_a_page_that_repeats_nothing(
     assert "PLANTED" not in html
     assert words(html)
     assert response["Cache-Control"].startswith("max-age=0") or "no-store" in response["Cache-Control"]
+    reason = "bad_answer" if "state=b" in query else "used"
+    assert await failures() == [(bob.pk, None, "", reason)]
+    assert "PLANTED" not in str([row async for row in AuditRecord.objects.as_system().values()])
+
+
+async def test_a_parameter_that_comes_twice_is_recorded_and_leaves_the_attempt_as_it_is(
+    as_user: Enter, bob: User, notes: MCPServer
+) -> None:
+    browser = await as_user(bob)
+    path = await back(await begin(browser))
+    assert (await browser.get(f"{path}&code=another")).status_code == 400
+    assert await failures() == [(bob.pk, notes.organization_id, "notes", "bad_answer")]
+    assert (await browser.get(path)).status_code == 302
 
 
 async def test_a_visitor_who_comes_back_is_asked_to_sign_in_first(house: Supervisor, as_user: Enter) -> None:
     response = await (await as_user(None)).get("/mcp/oauth/callback?state=x&code=y")
     assert response.status_code == 401
     assert "Sign in, then connect again" in response.content.decode()
+    assert await failures() == [(None, None, "", "signed_out")]
 
 
 async def test_only_reading_comes_back(house: Supervisor, as_user: Enter, bob: User) -> None:

@@ -188,7 +188,8 @@ async def test_an_error_uses_the_sign_in_up(actor: Actor, server: MCPServer, aut
     assert (error.reason, error.server_id, error.return_to) == ("declined", server.pk, "/o/acme/c/1/")
     assert (await refused(actor.user_id, {"code": "x", "state": query["state"]})).reason == "used"
     assert auth.count("token") == 0
-    assert (await AuditRecord.objects.aget(action="link.failed")).details == {"reason": "declined"}
+    told = AuditRecord.objects.filter(action="link.failed").order_by("at")
+    assert [entry.details["reason"] async for entry in told] == ["declined", "used"]
 
 
 async def test_a_sign_in_takes_ten_minutes_at_most(actor: Actor, server: MCPServer) -> None:
@@ -359,6 +360,15 @@ async def ungrant(actor: Actor, server: MCPServer) -> None:
 
 async def switch_off(actor: Actor, server: MCPServer) -> None:
     await MCPServer.objects.as_system().filter(pk=server.pk).aupdate(enabled=False)
+
+
+async def test_a_server_that_is_off_is_not_begun_at_and_that_is_recorded(actor: Actor, server: MCPServer) -> None:
+    await switch_off(actor, server)
+    with pytest.raises(LinkError, match="switched off") as raised:
+        await begun(actor, server)
+    assert raised.value.status == 409
+    entry = await AuditRecord.objects.aget(action="link.failed")
+    assert (entry.actor_id, entry.server, entry.details) == (actor.user_id, "notes", {"reason": "off"})
 
 
 async def move(actor: Actor, server: MCPServer) -> None:

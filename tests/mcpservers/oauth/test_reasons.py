@@ -14,7 +14,8 @@ ROOT = Path(settings.BASE_DIR)
 def reasons() -> set[str]:
     """The first argument of every `LinkError`, and of what makes one."""
     found = set()
-    for path in sorted((ROOT / "mcpservers" / "oauth").glob("*.py")):
+    places = (ROOT / "mcpservers" / "oauth", ROOT / "conversations" / "linking")
+    for path in sorted(path for place in places for path in place.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
             if name in ("LinkError", "_failure") and isinstance(node.args[0], ast.Constant):
