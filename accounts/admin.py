@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from accounts import audit, rule_warnings, signals
+from accounts import audit, denials, rule_warnings, signals
 from accounts.admin_forms import (
     ApiKeyForm,
     GroupForm,
@@ -107,6 +107,12 @@ class GroupAdmin(TenantAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("memberships")
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """A group that keeps something from its members is not deleted; that counts for one and for a selection."""
+        going, counts, denied, protected = super().get_deleted_objects(objs, request)
+        kept = [f"{obj}: {words}" for obj in objs for words in denials.denials_of(obj)]
+        return going, counts, denied, [*protected, *kept, *([denials.INSTEAD] if kept else [])]
 
     @admin.display(description=_("Members"))
     def member_names(self, obj: Group) -> str:

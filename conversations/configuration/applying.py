@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from django.db import IntegrityError, transaction
 
 from accounts import budgets
-from accounts.models import Organization
+from accounts.models import Group, Organization
 from conversations.configuration import schema
 from conversations.configuration.agents import apply_agents
 from conversations.configuration.endpoints import apply_endpoints
-from conversations.configuration.people import apply_groups, apply_members, apply_user
+from conversations.configuration.people import apply_groups, apply_members, apply_user, may_go
 from conversations.configuration.plan import Plan
 from conversations.configuration.problems import ConfigurationError, Problem
 from conversations.configuration.reading import read_document
@@ -29,7 +29,8 @@ def apply_configuration(
     Acts as the operator: nothing is asked of the policy, and stdio servers are allowed. Raises `ConfigurationError`
     with every problem found; then nothing is changed. With `prune`, what the organizations of the file have beyond
     it is deleted: memberships, groups, endpoints, models, servers, agents; never users, conversations, or an
-    organization. `environment` stands in for the process's own. Sync: it works with rows.
+    organization, and no group that still denies something to its members. `environment` stands in for the process's
+    own. Sync: it works with rows.
     """
     document = read_document(text, os.environ if environment is None else environment)
     configuration = schema.validate(document.value)
@@ -80,4 +81,5 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
     if prune and not reconciler.problems:
         for surplus in reversed(undo):
             for place, row in surplus:
-                reconciler.delete(place, row)
+                if not isinstance(row, Group) or may_go(scope, place, row):
+                    reconciler.delete(place, row)

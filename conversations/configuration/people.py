@@ -7,9 +7,11 @@ from typing import Any
 
 from django.contrib.auth.hashers import check_password, make_password
 
+from accounts import denials
 from accounts.models import Group, Membership, Role, User
 from conversations.configuration import schema
 from conversations.configuration.plan import FieldChange
+from conversations.configuration.problems import Path
 from conversations.configuration.reconciling import Reconciler, Scope, Surplus, wanted_values
 
 
@@ -61,6 +63,14 @@ def apply_groups(scope: Scope, section: Mapping[str, schema.Group]) -> Surplus:
         scope.groups[slug] = row
         _apply_group_members(scope, row, group.members)
     return [((*path, slug), row) for slug, row in stored.items() if slug not in section]
+
+
+def may_go(scope: Scope, path: Path, group: Group) -> bool:
+    """Whether `group` can be deleted; False, with the problem noted, while it keeps something from its members."""
+    kept = denials.denials_of(group)
+    if kept:
+        scope.reconciler.problem(path, f"“{group.slug}” is not deleted. {' '.join(kept)} {denials.INSTEAD}")
+    return not kept
 
 
 def _wanted(group: schema.Group) -> dict[str, Any]:

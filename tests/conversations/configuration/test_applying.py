@@ -388,3 +388,24 @@ def test_how_long_the_audit_is_kept_is_said_or_left_as_it_is(apply: Apply) -> No
     organization = Organization.objects.get()
     assert (organization.audit_days, organization.audit_bodies) == (30, True)
     assert any("audit_days" in problem for problem in refused(apply, acme(audit_days=0)))
+
+
+def test_prune_keeps_a_group_that_denies_something_and_says_so(apply: Apply) -> None:
+    apply(acme(groups={"analysts": ..., "interns": {"rules": [{"tool": "*", "do": "deny"}]}}, servers=..., agents=...))
+    (problem,) = refused(apply, acme(groups={"interns": ...}), prune=True)
+    assert problem.startswith(
+        "organizations.acme.groups.interns: “interns” is not deleted. Rule 1 of the group, “*: deny”"
+    )
+    assert problem.endswith("take them away first, or keep the group and remove whoever may.")
+    assert Group.objects.filter(slug="interns").exists()
+    apply(acme(groups={"interns": {"rules": []}}))
+    apply(acme(groups={"interns": ...}), prune=True)
+    assert not Group.objects.filter(slug="interns").exists()
+
+
+def test_prune_keeps_a_group_to_which_a_grant_of_the_file_denies_something(apply: Apply) -> None:
+    apply()
+    denying = {"servers": {"tickets": {"grants": [{"organization": True}, {"group": "analysts", "deny": True}]}}}
+    (problem,) = refused(apply, acme(groups=..., **denying), prune=True)
+    assert "A grant of the MCP server “Ticket system” denies “all of it” to the group." in problem
+    assert not ServerGrant.objects.filter(deny=True, group__slug="analysts").exists()  # nothing was applied
