@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from accounts.models import User
+from agents.arguments import MAX_ARGUMENTS
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.models import Turn
 from mcpservers import catalogue, connections, entries
 from mcpservers.models import MCPServer, ServerGrant
+from tests.agents.providers.request_shape import check_request
 from tests.conversations.chat import Chat, Frame, gapless
 from tests.fakes.endpoint import Endpoint, RecordedRequest, calls, chunks, delta, failure, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, body
@@ -73,6 +75,73 @@ async def test_arguments_nested_however_deep_never_cost_the_turn(
         assert gapless(chat.frames(finished["turn_id"]))
         assert (await after(chat, finished))["outcome"] == "completed"
     assert fake.count("tools/call") == (levels < 100)
+
+
+OSLO = {"city": "Oslo"}
+TICKET = {"properties": {"id": {"type": "string"}, "fields": {"type": "object"}, "tags": {"type": "array"}}}
+TEXT = {"properties": {"data": {"type": "string"}}, "required": ["data"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "reached"),
+    [
+        ({}, "", {}),
+        ({}, " \n", {}),
+        (
+            TICKET,
+            r'{"id":"T-1","fields":"{\"note\": \"hi\"}","tags":"[\"a\",\"b\"]"}',
+            {"id": "T-1", "fields": {"note": "hi"}, "tags": ["a", "b"]},
+        ),
+        (TEXT, r'{"data":"{\"k\": 1}"}', {"data": '{"k": 1}'}),
+        ({}, '{"city":"Oslo"}{"city":"Oslo"}', OSLO),
+        ({}, '```json\n{"city": "Oslo"}\n```', OSLO),
+        ({}, '{"city": "Oslo"}</tool_call>', OSLO),
+        ({}, '{"q":"a}{b"}', {"q": "a}{b"}),
+        ({}, '{"q": "what\'s new"}', {"q": "what's new"}),
+        ({}, r'{"q": "\ud83c\udf78 bar"}', {"q": "\U0001f378 bar"}),
+        ({}, r'{"q": "x\ud83dy"}', {"q": "x\ufffdy"}),
+        ({}, '{"q": "line1\nline2\tend"}', {"q": "line1\nline2\tend"}),
+        ({}, '{"key":"a","op":"delete"}{"key":"b","op":"delete"}', "one call for each"),
+        ({}, "{'city': 'Oslo', 'live': True, 'x': None}", "not valid JSON"),
+        ({}, '{"x": NaN, "y": Infinity}', "NaN"),
+        (TEXT, '{"x": 1}', "'data' is a required property"),
+    ],
+)
+async def test_what_a_model_writes_as_arguments_reaches_the_tool_as_meant_or_not_at_all(
+    owner: User, endpoint: Endpoint, fake: FakeMCPServer, schema: Frame, written: str, reached: Frame | str
+) -> None:
+    fake.tools[0]["inputSchema"] = {"type": "object", **schema}
+    endpoint.script(calls(("odd__echo", written)), text("done"))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+    assert finished["outcome"] == "completed"
+    given = [exchange.params.get("arguments", {}) for exchange in fake.exchanges_of("tools/call")]
+    asked, result = endpoint.last.messages[-2:]
+    check_request(endpoint.last.body)
+    replayed = json.loads(asked["tool_calls"][0]["function"]["arguments"], parse_constant=pytest.fail)
+    if isinstance(reached, str):
+        assert (given, call_of(finished)["status"]) == ([], "error")
+        assert reached in result["content"]
+    else:
+        assert (given, call_of(finished)["status"]) == ([reached], "ok")
+        assert replayed == (json.loads(written) if schema is TICKET else reached)  # an object stays as it was written
+
+
+@pytest.mark.parametrize(("size", "status"), [(2_000_000, "ok"), (MAX_ARGUMENTS + 1000, "error")])
+async def test_arguments_of_megabytes_in_thousands_of_pieces_arrive_or_are_refused_and_are_shown_short(
+    owner: User, endpoint: Endpoint, fake: FakeMCPServer, size: int, status: str
+) -> None:
+    pieces = ['{"q":"', *["a" * 1000] * (size // 1000), '"}']
+    opening = delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "odd__echo", "arguments": ""}}])
+    steps = [delta(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
+    endpoint.script(chunks(opening, *steps, delta(finish="tool_calls")), text("done"))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+        assert (finished["outcome"], call_of(finished)["status"]) == ("completed", status)
+        assert max(len(json.dumps(frame)) for frame in chat.seen) < 2**16
+    assert [len(exchange.params["arguments"]["q"]) for exchange in fake.exchanges_of("tools/call")] == (
+        [size] if status == "ok" else []
+    )
 
 
 async def test_numbers_of_any_size_reach_the_tool_and_the_person(
