@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
-from accounts.models import ApiKey, Membership, Role
+from accounts.models import ApiKey, Membership, Organization, Role
 from accounts.rules import Rule
 from chatui.prepared import PreparedQuery
 
@@ -34,7 +34,7 @@ class Actor:
 
     `present` says that a person can be asked (a browser session, or a key with scope `approve`); `scopes` is None
     for a session (everything the role allows), else the scopes of the key `key_id`. `group_rules` are those of
-    `groups`.
+    `groups`. `own_servers`: the organization lets its members have MCP servers of their own.
     """
 
     user_id: UUID
@@ -49,6 +49,7 @@ class Actor:
     scopes: frozenset[str] | None = None
     key_id: UUID | None = None
     group_rules: tuple[GroupRules, ...] = field(default=(), compare=False)
+    own_servers: bool = False
 
 
 MembershipRow = Mapping[str, Any]
@@ -61,6 +62,7 @@ _COLUMNS = (
     "groups__slug",
     "groups__rules",
     "organization__slug",
+    "organization__own_servers",
     "user__username",
     "user__email",
     "user__first_name",
@@ -127,6 +129,7 @@ def actor_of(rows: Sequence[MembershipRow], *, key: ApiKey | None = None) -> Act
         group_rules=tuple(
             GroupRules(row["groups__slug"], row["groups__rules"]) for row in rows if row["groups__rules"]
         ),
+        own_servers=first["organization__own_servers"] == Organization.OwnServers.MEMBERS,
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Via = AuditRecord.Via
 BATCH = 500  # entries of one statement
+BODY_CHARACTERS = 65_536  # kept of the arguments, and of the result: each
 _LIMITS = {"agent": 64, "server": 64, "tool": 200, "reason": 500}  # characters
 
 
@@ -170,7 +171,7 @@ def arguments_hash(arguments: Any) -> str:
     return hashlib.sha256(arguments.encode("utf-8", "replace")).hexdigest()
 
 
-def body_of(arguments: Any, result: str, limit: int) -> dict[str, Any]:
+def body_of(arguments: Any, result: str, limit: int = BODY_CHARACTERS) -> dict[str, Any]:
     """What is kept of a call, encrypted, where the organization wants that: at most `limit` characters of each."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     cut = [name for name, size in (("arguments", len(text)), ("result", len(result))) if size > limit]

@@ -25,11 +25,12 @@ def denials_of(group: Group) -> list[str]:
 
 def _grants(group: Group) -> Iterator[str]:
     """Of every model whose rows deny something to a group: this app does not know them by name."""
-    for relation in Group._meta.get_fields(include_hidden=True):
-        model: Any = relation.related_model
+    relations: Any = Group._meta.get_fields(include_hidden=True)
+    for relation in relations:
+        model = relation.related_model
         if not relation.one_to_many or not any(field.name == "deny" for field in model._meta.fields):
             continue
-        for grant in model._default_manager.filter(**{relation.remote_field.name: group, "deny": True}):
+        for grant in model._default_manager.filter(**{relation.field.name: group, "deny": True}):
             yield f"A grant of {_owner(grant)} denies “{getattr(grant, 'tool', '') or 'all of it'}” to the group."
 
 

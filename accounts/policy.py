@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
@@ -23,6 +23,7 @@ class Action(StrEnum):
     ANSWER = "answer"  # decide an approval that was asked of one
     READ_AUDIT = "read_audit"
     READ_USAGE = "read_usage"
+    OWN_SERVERS = "own_servers"  # define and use MCP servers of one's own, where the organization lets its members
     CONFIGURE_OBO = "configure_obo"  # have a server called on behalf of its users, with their sign-ins
     MANAGE = "manage"  # endpoints, servers, agents, members, grants
     DELETE_ORGANIZATION = "delete_organization"
@@ -32,11 +33,11 @@ class Action(StrEnum):
 _CHAT = frozenset({Action.CHAT, Action.USE_AGENT, Action.CALL_TOOL, Action.ANSWER})
 ROLES: dict[Role, frozenset[Action]] = {
     Role.GUEST: _CHAT,  # with agents granted to them by name: see `granted`
-    Role.MEMBER: _CHAT,
+    Role.MEMBER: _CHAT | {Action.OWN_SERVERS},
     Role.AUDITOR: frozenset({Action.READ_AUDIT, Action.READ_USAGE}),
-    Role.ADMIN: _CHAT | {Action.READ_USAGE, Action.MANAGE, Action.CONFIGURE_OBO},
+    Role.ADMIN: _CHAT | {Action.OWN_SERVERS, Action.READ_USAGE, Action.MANAGE, Action.CONFIGURE_OBO},
     Role.OWNER: _CHAT
-    | {Action.READ_USAGE, Action.READ_AUDIT, Action.MANAGE, Action.CONFIGURE_OBO}
+    | {Action.OWN_SERVERS, Action.READ_USAGE, Action.READ_AUDIT, Action.MANAGE, Action.CONFIGURE_OBO}
     | {Action.DELETE_ORGANIZATION, Action.NAME_OWNERS},
 }
 # What a key may do at most; a session has no such bound.
@@ -44,7 +45,7 @@ SCOPES: dict[str, frozenset[Action]] = {
     "chat": frozenset({Action.CHAT, Action.USE_AGENT, Action.CALL_TOOL}),
     "read": frozenset({Action.READ_USAGE, Action.READ_AUDIT}),
     "approve": frozenset({Action.ANSWER}),
-    "admin": frozenset({Action.MANAGE, Action.CONFIGURE_OBO}),
+    "admin": frozenset({Action.MANAGE, Action.CONFIGURE_OBO, Action.OWN_SERVERS}),
 }
 
 
@@ -63,6 +64,8 @@ def allows(actor: Actor, action: Action) -> Verdict:
     """Whether the actor's role (and the key's scopes) allow `action`, before any grant is looked at."""
     if action not in ROLES[actor.role]:
         return Verdict(False, f"The role {actor.role.label} does not include “{action}”.")
+    if action is Action.OWN_SERVERS and not actor.own_servers:
+        return Verdict(False, "The organization does not let its members have servers of their own.")
     if actor.scopes is not None and not any(action in SCOPES.get(scope, ()) for scope in actor.scopes):
         return Verdict(False, f"This API key has no scope for “{action}”.")
     return _included(actor.role, action, get_language())
@@ -72,6 +75,14 @@ def allows(actor: Actor, action: Action) -> Verdict:
 def _included(role: Role, action: Action, language: str | None) -> Verdict:
     """The usual verdict, whose words are made once in each language: nobody reads them before most calls."""
     return Verdict(True, f"The role {role.label} includes “{action}”.")
+
+
+def may_have_servers(actor: Actor) -> Verdict:
+    """Whether the person may have servers of their own just now, with whatever key they came in.
+
+    What a key may *do* with such a server is what it may do with any; to define one takes `Action.OWN_SERVERS`.
+    """
+    return allows(replace(actor, scopes=None), Action.OWN_SERVERS)
 
 
 def require(actor: Actor, action: Action) -> None:

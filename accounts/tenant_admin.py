@@ -26,6 +26,7 @@ from unfold.forms import PaginationInlineFormSet
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from accounts.admin_audit import AuditedAdmin
+from accounts.admin_pages import AdminPages
 from accounts.models import Membership, Organization, Role, User
 from accounts.policy import ROLES, Action
 
@@ -220,7 +221,7 @@ class _Choices:
         return within(queryset, reach_of(request).choices())
 
 
-class TenantAdmin(_Choices, AuditedAdmin):
+class TenantAdmin(_Choices, AdminPages, AuditedAdmin):
     """Rows of organizations in the admin.
 
     `organization_path` leads from the model to the organization as a lookup. `secrets` are the fields of which a page

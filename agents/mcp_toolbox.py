@@ -10,8 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models import Exists, JSONField, Subquery, Value
 
 from accounts.actors import Actor, stand_in
+from accounts.policy import may_have_servers
 from agents.deciding import Always, decide_call, why_withdrawn
 from agents.models import Agent, AgentServer
 from agents.own_results import denied_by_rule
@@ -38,6 +40,7 @@ from mcpservers.approvals import Do, claims
 from mcpservers.catalogue import Offer, OfferedTool, WantedServer
 from mcpservers.elicitation import Answer
 from mcpservers.live_questions import Ask, Person
+from mcpservers.models import MCPServer
 from mcpservers.requests import RequestContext
 from mcpservers.schemas import DIALECTS
 
@@ -290,8 +293,28 @@ _servers = PreparedQuery(
 )
 
 
+# The person's own, where the agent uses those: beside what an admin chose for it, never instead.
+_own_servers = PreparedQuery(
+    lambda organization, user, agent: (
+        MCPServer.objects.visible_to(stand_in(organization_id=organization, user_id=user))
+        .filter(Exists(Agent.objects.as_system().filter(pk=agent, user_servers=True)), owner_id=user, enabled=True)
+        .annotate(
+            no_globs=Value([], JSONField()),
+            rules_of_agent=Subquery(Agent.objects.as_system().filter(pk=agent).values("rules")[:1]),
+        )
+        .order_by("title", "pk")
+        .values_list("pk", "slug", "no_globs", "rules_of_agent")
+    ),
+    UUID,
+    UUID,
+    UUID,
+)
+
+
 def _needs(actor: Actor, agent_id: UUID, servers: Sequence[str] | None) -> _Needs:
     rows = _servers(actor.organization_id, agent_id)
+    if may_have_servers(actor):
+        rows = [*rows, *_own_servers(actor.organization_id, actor.user_id, agent_id)]
     if servers is not None:
         unknown = set(servers) - {slug for _, slug, _, _ in rows}
         if unknown:

@@ -3,7 +3,8 @@
 `GuardedTransport` is an httpx2 transport (MCP, OAuth, files), `guarded_connector` an aiohttp connector (model
 endpoints). Both connect to the very addresses that were checked, so that a name cannot resolve to something else
 between check and use; TLS still verifies the name. The only switch is the operator's: `MCP_ALLOW_PRIVATE` and what
-the operator's own environment names (`allowance_of`).
+the operator's own environment names (`allowance_of`). Where `extra` is None not even that: public addresses alone, for
+what a person without a say in the operator's list has entered.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class RedirectRefusedError(ChatUIError):
 # --- What an operator allows --------------------------------------------------------------------------------------
 
 
+# Further `host` or `host:port` that may be private; None: nothing may be, whatever the settings list.
+Extra = Iterable[str] | None
+
 # What a listed *name* may resolve to. The rest is reached only where the literal itself is listed.
 _SOFT = frozenset({"private", "loopback", "shared", "benchmark"})
 
@@ -78,8 +82,10 @@ def _parsed(entries: tuple[str, ...]) -> frozenset[tuple[str, int | None]]:
     return frozenset(allowed)
 
 
-def is_allowed(host: str, port: int, extra: Iterable[str] = ()) -> bool:
+def is_allowed(host: str, port: int, extra: Extra = ()) -> bool:
     """Whether an operator lists `host` (as the URL writes it) or `host:port`, in the settings or in `extra`."""
+    if extra is None:
+        return False
     allowed = _parsed((*settings.MCP_ALLOW_PRIVATE, *extra))
     name = _canonical(host)
     return (name, None) in allowed or (name, port) in allowed
@@ -93,33 +99,35 @@ def allowance_of(url: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _refuse(host: str, port: int, why: str, detail: str = "") -> AddressRefusedError:
+def _refuse(host: str, port: int, why: str, extra: Extra, detail: str = "") -> AddressRefusedError:
     place = f"{host}:{port}"
+    remedy = f"An operator can allow it with MCP_ALLOW_PRIVATE={place}."
+    if extra is None:
+        remedy = "A server of one's own is reached by https at a public address; for another one, ask an admin."
     return AddressRefusedError(
         f"{place} is refused: {why}{f' ({detail})' if detail else ''}.",
-        public_message=f"“{place}” may not be connected to: {why}. "
-        f"An operator can allow it with MCP_ALLOW_PRIVATE={place}.",
+        public_message=f"“{place}” may not be connected to: {why}. {remedy}",
     )
 
 
-def check_scheme(scheme: str, host: str, port: int, *, extra: Iterable[str] = ()) -> None:
+def check_scheme(scheme: str, host: str, port: int, *, extra: Extra = ()) -> None:
     """Raise `AddressRefusedError` unless the scheme is https, or http to a host that an operator lists."""
     if scheme == "https" or (scheme == "http" and is_allowed(host, port, extra)):
         return
     why = "only https is used" if scheme == "http" else f"“{scheme}” is not a scheme of the web"
-    raise _refuse(host, port, why)
+    raise _refuse(host, port, why, extra)
 
 
-def check_address(address: Address, host: str, port: int, *, extra: Iterable[str] = ()) -> None:
+def check_address(address: Address, host: str, port: int, *, extra: Extra = ()) -> None:
     """Raise `AddressRefusedError` unless `address`, which `host` stands for, is public or allowed."""
     kind = special_kind(address)
     if not kind:
         return
     if not is_allowed(host, port, extra) or (kind not in _SOFT and literal(host) is None):
-        raise _refuse(host, port, "its address is not a public one", f"{address}, {kind}")
+        raise _refuse(host, port, "its address is not a public one", extra, f"{address}, {kind}")
 
 
-def check_url(url: str, *, extra: Iterable[str] = ()) -> None:
+def check_url(url: str, *, extra: Extra = ()) -> None:
     """What can be said of a URL without resolving it: scheme, host, userinfo, and the address if it is a literal.
 
     For forms and configuration files. It never replaces the check at connect time. Raises `AddressRefusedError`.
@@ -141,7 +149,7 @@ def check_url(url: str, *, extra: Iterable[str] = ()) -> None:
         check_address(literal(host) or IPv4Address(socket.inet_aton(host)), host, port, extra=extra)
 
 
-async def resolve(host: str, port: int, *, extra: Iterable[str] = ()) -> list[Address]:
+async def resolve(host: str, port: int, *, extra: Extra = ()) -> list[Address]:
     """The addresses of `host`, every one checked: one that is refused refuses the name.
 
     Raises `AddressRefusedError`, or `OSError` (`socket.gaierror`) when the name does not resolve.
@@ -169,7 +177,7 @@ def tls_context() -> ssl.SSLContext:
 class _CheckedBackend(httpcore2.AsyncNetworkBackend):
     """Connects to checked addresses only; the pool above it does TLS with the name, so nothing resolves twice."""
 
-    def __init__(self, extra: tuple[str, ...]) -> None:
+    def __init__(self, extra: tuple[str, ...] | None) -> None:
         self._extra = extra
 
     async def connect_tcp(
@@ -288,7 +296,8 @@ _HARMLESS_HEADERS = frozenset(
 )
 
 
-def _origin(url: httpx2.URL) -> tuple[str, str, int]:
+def origin(url: httpx2.URL) -> tuple[str, str, int]:
+    """Scheme, host (both in lower case) and port of `url`: whom a credential is meant for."""
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
@@ -300,10 +309,10 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     each event. Raises `AddressRefusedError` and `RedirectRefusedError` besides httpx2's own errors.
     """
 
-    def __init__(self, *, extra: Iterable[str] = (), max_bytes: int | None = None, connections: int = 100) -> None:
+    def __init__(self, *, extra: Extra = (), max_bytes: int | None = None, connections: int = 100) -> None:
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=20, keepalive_expiry=5.0)
         super().__init__(verify=tls_context(), trust_env=False, limits=limits)
-        self._extra = tuple(extra)
+        self._extra = None if extra is None else tuple(extra)
         self._max_bytes = max_bytes or settings.MCP["MAX_MESSAGE"]
         # httpx2 has no argument for the pool's network backend, where the name is resolved.
         self._pool = httpcore2.AsyncConnectionPool(
@@ -320,7 +329,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         if request.headers.get("accept-encoding") != "identity":
             request.headers["accept-encoding"] = "identity"
         for _ in range(MAX_REDIRECTS + 1):
-            check_scheme(*_origin(request.url), extra=self._extra)
+            check_scheme(*origin(request.url), extra=self._extra)
             response = await super().handle_async_request(request)
             location = response.headers.get("location", "")
             if response.status_code not in (301, 302, 303, 307, 308) or not location:
@@ -353,7 +362,7 @@ def _next_hop(request: httpx2.Request, status: int, location: str) -> httpx2.Req
     replayable = isinstance(request.stream, httpx2.ByteStream)
     if status not in (307, 308) or downgrade or url.userinfo or not url.host or not replayable:
         raise RedirectRefusedError(f"{request.url.host}: {message}", public_message=message)
-    same = _origin(url) == _origin(request.url)
+    same = origin(url) == origin(request.url)
     headers = [(k, v) for k, v in request.headers.raw if same or k.decode().lower() in _HARMLESS_HEADERS]
     return httpx2.Request(
         request.method,

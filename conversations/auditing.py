@@ -13,8 +13,6 @@ from accounts.models import AuditAction, AuditRecord
 from chatui.prepared import PreparedQuery
 from conversations.models import ToolCall
 
-BODY_CHARACTERS = 65_536  # kept of the arguments, and of the result: each
-
 _COLUMNS = (
     "pk",
     "turn_id",
@@ -70,7 +68,7 @@ def _entry(row: Mapping[str, Any]) -> AuditRecord:
     arguments = row["arguments_text"] if row["arguments"] is None else row["arguments"]
     body = None
     if row["turn__conversation__organization__audit_bodies"]:
-        body = audit.body_of(arguments, row["result_text"], BODY_CHARACTERS)
+        body = audit.body_of(arguments, row["result_text"])
     return audit.entry(
         AuditAction.TOOL_CALL,
         row["turn__conversation__organization_id"],

@@ -138,8 +138,6 @@ def _judge(
     """
     nearly = []
     for limit in limits:
-        if limit.measure == "requests" and not beginning:
-            continue
         for key in counters.keys_of([limit], subjects, now):
             value = spent[key].of(limit.measure)
             counted_ahead = limit.measure == "requests" or (limit.measure == "calls" and not beginning)
@@ -181,14 +179,14 @@ def store_round(
 ) -> StoredRound:
     """`rounds.store_round`, with what was spent; `BudgetExceededError` if that was the last of it."""
     stored = rounds.store_round(turn, round, calls, progress, offered)
-    limits = limits_of(usage.budgets_of.first(actor.organization_id) or ())
+    limits = usage.limits_of_rounds(usage.budgets_of.first(actor.organization_id) or ())
     if not limits:
         usage.record(turn, progress.usage)
         return StoredRound(stored)
-    spent = usage.record_counted(turn, progress.usage, limits)
-    now = timezone.now()
+    now, subjects = timezone.now(), counters.subjects_of(limits, turn)
+    spent = usage.record_counted(turn, progress.usage, limits, subjects, now)
     try:
-        nearly = _judge(limits, spent, counters.subjects_of(limits, turn), now, beginning=False)
+        nearly = _judge(limits, spent, subjects, now, beginning=False)
     except BudgetExceededError:
         # They were stored as running ahead of time; the turn ends before they run.
         begun = ToolCall.objects.filter(turn=turn, round=round, status=ToolCall.Status.RUNNING)

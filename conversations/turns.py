@@ -22,6 +22,7 @@ from chatui.rows import writing
 from conversations import spending, titles, transitions
 from conversations.chosen_accounts import NotOfferedError, chosen_accounts
 from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Question, ToolCall, Turn
+from conversations.usable import own_servers
 
 Part = dict[str, Any]
 
@@ -122,7 +123,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     opened = spending.open_turn(actor, agent.pk, tools=new.tools, hidden=new.conversation_kind is Conversation.Kind.API)
     if not fresh and Turn.objects.filter(conversation=conversation, status__in=Turn.OPEN).exists():
         raise TurnRunningError
-    _check_selection(agent, new)
+    _check_selection(actor, agent, new)
     accounts = chosen_accounts(actor, agent, conversation, new.accounts)
 
     first_part, changed = 0, ["current_leaf", "active_at"]
@@ -337,15 +338,17 @@ def _names(parts: Sequence[Part]) -> str:
     return ", ".join(Attachment.objects.as_system().filter(pk__in=ids).values_list("name", flat=True))
 
 
-def _check_selection(agent: Agent, new: NewTurn) -> None:
+def _check_selection(actor: Actor, agent: Agent, new: NewTurn) -> None:
     if new.agent and new.agent != agent.slug:
         raise InvalidRequestError(public_message="agent: this conversation is with another agent. Start a new chat.")
     profile = agent.model
     if new.model and new.model not in (f"{profile.endpoint.slug}/{profile.slug}", profile.slug, profile.name):
         raise NotOfferedError(public_message=f"This agent does not offer the model “{new.model[:80]}”.")
     if new.servers:
-        offered = set(agent.servers.values_list("server__slug", flat=True))
-        if unknown := sorted(set(new.servers) - offered):
+        unknown = sorted(set(new.servers) - set(agent.servers.values_list("server__slug", flat=True)))
+        if unknown and agent.user_servers:
+            unknown = sorted(set(unknown) - {server.slug for server in own_servers(actor)})
+        if unknown:
             raise NotOfferedError(public_message=f"This agent has no server “{unknown[0][:80]}”.")
 
 

@@ -10,7 +10,8 @@ from accounts import policy
 from accounts.actors import Actor
 from agents.models import Agent, AgentServer
 from chatui.errors import NotFoundError
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.giving import reaches
+from mcpservers.models import MCPServer
 
 
 def usable_agents(actor: Actor) -> list[Agent]:
@@ -32,18 +33,24 @@ def usable_agents(actor: Actor) -> list[Agent]:
     return [agent for agent in agents if policy.granted(actor, agent.grants.all())]
 
 
-def reaches(actor: Actor, grants: Iterable[ServerGrant]) -> bool:
-    """Whether a server's grants give the actor the server, or any tool of it. A deny of the whole server wins."""
-    rows = list(grants)
-    whole = [grant for grant in rows if not grant.tool]
-    single = (grant for grant in rows if grant.tool and not grant.deny)
-    return bool(policy.granted(actor, whole)) or any(policy.granted(actor, [*whole, grant]) for grant in single)
+def own_servers(actor: Actor) -> list[MCPServer]:
+    """The enabled servers of the actor's own, which agents with `user_servers` offer besides theirs. One query."""
+    if not policy.may_have_servers(actor):
+        return []
+    rows = MCPServer.objects.visible_to(actor).filter(owner=actor.user_id, enabled=True)
+    return list(rows.prefetch_related("grants"))
+
+
+def servers_of(agent: Agent, own: Iterable[MCPServer]) -> list[AgentServer]:
+    """The servers of `agent` (of `usable_agents`) in their order, then the person's `own`, where it uses those."""
+    rows = list(agent.servers.all())
+    return rows + [AgentServer(agent=agent, server=server) for server in own] if agent.user_servers else rows
 
 
 def usable_server(actor: Actor, slug: str) -> MCPServer:
     """The server, if it is enabled and granted to the actor. Raises `NotFoundError`."""
     rows = MCPServer.objects.visible_to(actor).filter(enabled=True, slug=slug).prefetch_related("grants")
     server: MCPServer | None = rows.first()
-    if server is None or not reaches(actor, server.grants.all()):
+    if server is None or not reaches(actor, server, server.grants.all()):
         raise NotFoundError(public_message="There is no such server.")
     return server

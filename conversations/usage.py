@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,30 +14,37 @@ from accounts.models import Organization
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from conversations import counters
-from conversations.counters import Key, Spent
+from conversations.counters import Key, Spent, Subjects
 from conversations.models import Turn, UsageRecord
 
 budgets_of = PreparedQuery(lambda id: Organization.objects.filter(pk=id).values_list("budgets", flat=True), UUID)
+
+
+def limits_of_rounds(budgets: Iterable[Mapping[str, Any]]) -> list[Limit]:
+    """The limits to which a round adds: requests are counted when a turn begins."""
+    return [limit for limit in limits_of(budgets) if limit.measure != "requests"]
 
 
 def record(turn: Turn, spent: Mapping[str, Any]) -> None:
     """Store what the turn has spent so far; one statement, where the organization had no budgets when it began."""
     limits: Sequence[Limit] = ()
     if (turn.options or {}).get("limited"):
-        limits = limits_of(budgets_of.first(turn.conversation.organization_id) or ())
+        limits = limits_of_rounds(budgets_of.first(turn.conversation.organization_id) or ())
     if limits:
-        record_counted(turn, spent, limits)
+        record_counted(turn, spent, limits, counters.subjects_of(limits, turn), timezone.now())
     else:
         _store(turn, spent)
 
 
-def record_counted(turn: Turn, spent: Mapping[str, Any], limits: Sequence[Limit]) -> dict[Key, Spent]:
+def record_counted(
+    turn: Turn, spent: Mapping[str, Any], limits: Sequence[Limit], subjects: Subjects, now: datetime
+) -> dict[Key, Spent]:
     """As `record`, and count what is new of it for `limits`; what the counters then hold. One transaction."""
     organization = turn.conversation.organization_id
     with writing():
         before = UsageRecord.objects.as_system().filter(turn_id=turn.pk).first()
         after = _store(turn, spent)
-        keys = counters.keys_of(limits, counters.subjects_of(limits, turn), timezone.now())
+        keys = counters.keys_of(limits, subjects, now)
         return counters.add(organization, keys, _difference(before, after), recorded=True)
 
 

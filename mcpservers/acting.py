@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from django.db.models import Q
+
 from mcpservers.credentials import Account, LateValues, TokenSource
 from mcpservers.models import LinkedAccount, MCPServer
 from mcpservers.oauth import accounts, exchange, machine
@@ -47,18 +49,25 @@ def identity_of(actor: Actor, server: MCPServer, account_id: UUID | None = None)
 def identities(
     actor: Actor, servers: Iterable[MCPServer], chosen: Mapping[str, str] | None = None
 ) -> dict[UUID, Identity]:
-    """The same for several servers; one query in all. `chosen`: server's slug → id of an account."""
+    """The same for several servers; one query in all where they have accounts.
+
+    `chosen`: server's slug → id of an account.
+    """
     servers = list(servers)
     own: dict[UUID, list[LinkedAccount]] = defaultdict(list)
-    linked = [server.pk for server in servers if _has_accounts(server) and not machine.is_machine(server)]
+    organizations: dict[UUID, LinkedAccount] = {}
+    linked = [server.pk for server in servers if _has_accounts(server)]
     if linked:
-        rows = LinkedAccount.objects.visible_to(actor).filter(server__in=linked, user_id=actor.user_id)
-        for row in rows.defer("tokens"):
-            own[row.server_id].append(row)
+        rows = LinkedAccount.objects.visible_to(actor).filter(server__in=linked)
+        for row in rows.filter(Q(user_id=actor.user_id) | Q(user=None)).defer("tokens"):
+            if row.user_id is None:
+                organizations[row.server_id] = row
+            else:
+                own[row.server_id].append(row)
     found = {}
     for server in servers:
         if machine.is_machine(server):
-            row = machine.account_for(server)
+            row = machine.account_for(server, known=organizations.get(server.pk))
         else:
             row = _picked(own[server.pk], (chosen or {}).get(server.slug, ""))
         found[server.pk] = _identity(actor, server, row, just_read=False)
@@ -81,6 +90,7 @@ def acting_target(
         account=identity.account,
         source=identity.source,
         late=identity.late,
+        links=identity.links,
     )
 
 

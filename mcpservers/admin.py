@@ -8,7 +8,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -190,8 +190,8 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
 
     def test_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Connect, list the tools, and show what came of it. Only by POST: a link must not make the server connect."""
-        server, answer = self._to_refresh(request, object_id)
-        if answer is not None:
+        server, answer = self.to_change(request, object_id)
+        if server is None:
             return answer
         assert request.user.pk is not None  # the site let them in
         actor = find_actor(request.user.pk, server.organization_id)
@@ -210,8 +210,8 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
         return TemplateResponse(request, "admin/mcpservers/mcpserver/test.html", context)
 
     def refresh_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        server, answer = self._to_refresh(request, object_id)
-        if answer is not None:
+        server, answer = self.to_change(request, object_id)
+        if server is None:
             return answer
         assert request.user.pk is not None  # the site let them in
         report = self._refresh(server, find_actor(request.user.pk, server.organization_id))
@@ -223,10 +223,9 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
 
     def log_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """What a local process wrote to its standard error; for who runs this machine."""
-        server = self.get_object(request, object_id)
+        server = self.seen(request, object_id)
         if server is None or not reach_of(request).superuser:
-            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
-            return missing
+            return self.missing(request, object_id)
         context = {
             **self.admin_site.each_context(request),
             "title": _("Log of the process"),
@@ -239,10 +238,9 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
 
     def health_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Connections, pauses and recent troubles of one server, as this process knows them."""
-        server = self.get_object(request, object_id)
-        if server is None or not self.has_view_permission(request, server):
-            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
-            return missing
+        server = self.seen(request, object_id)
+        if server is None:
+            return self.missing(request, object_id)
         context = {
             **self.admin_site.each_context(request),
             "title": _("Health"),
@@ -256,8 +254,8 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
 
     def reconnect_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Forgive its failures and close its connections: the next use tries again at once. Only by POST."""
-        server, answer = self._to_refresh(request, object_id)
-        if answer is not None:
+        server, answer = self.to_change(request, object_id)
+        if server is None:
             return answer
         peers.reconnect(server.pk)
         _record(AuditAction.CONNECTION_CLOSED, server)
@@ -266,20 +264,21 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
 
     def try_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Call one tool by hand, as the admin's own self. The call itself only by POST."""
-        server = self.get_object(request, object_id)
-        if server is None or not self.has_change_permission(request, server):
-            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
-            return missing
+        server = self.changeable(request, object_id)
+        if server is None:
+            return self.missing(request, object_id)
         data = request.POST if request.method == "POST" else request.GET
         tool = data.get("tool", "").strip()[:256]
         definition = stored_definition(server, tool)
         form = TryForm(definition, request.POST if request.method == "POST" else None)
         assert request.user.pk is not None  # the site let them in
         actor = find_actor(request.user.pk, server.organization_id)
+        groups = actor.group_rules if actor is not None else ()
+        decided = catalogue.decide(server, tool, group_rules=groups) if tool else None
         outcome = None
-        if request.method == "POST" and tool and actor is not None and form.is_valid():
+        if request.method == "POST" and decided is not None and actor is not None and form.is_valid():
             outcome = async_to_sync(try_tool)(actor, server, tool, form.arguments(), definition)
-            record_trial(server, tool, form.arguments(), outcome)
+            record_trial(server, tool, form.arguments(), decided, outcome)
         context = {
             **self.admin_site.each_context(request),
             "title": _("Try a tool"),
@@ -289,7 +288,7 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
             "tool": tool,
             "shown_tool": revealed(tool),
             "definition": definition,
-            "decided": catalogue.decide(server, tool) if tool else None,
+            "decided": decided,
             "form": form,
             "is_member": actor is not None,
             "outcome": outcome,
@@ -302,15 +301,6 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
     ) -> Any:
         context = {"show_log": reach_of(request).superuser, **self.pins_context(object_id)} | (extra_context or {})
         return super().changeform_view(request, object_id, form_url, context)
-
-    def _to_refresh(self, request: HttpRequest, object_id: str) -> tuple[Any, HttpResponse | None]:
-        """The server, and instead of going on an answer where there is no such server, or no right."""
-        if request.method != "POST":
-            return None, HttpResponseNotAllowed(["POST"])
-        server = self.get_object(request, object_id)
-        if server is None or not self.has_change_permission(request, server):
-            return None, self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
-        return server, None
 
     def _refresh(self, server: MCPServer, actor: Actor | None) -> Any:
         """Connect with the admin's own credentials for it, where it wants a user's."""

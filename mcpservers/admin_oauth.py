@@ -7,13 +7,14 @@ from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from accounts.actors import Actor
+from accounts.admin_pages import AdminPages
 from accounts.models import Role, User
 from chatui.errors import NotFoundError
 from mcpservers import peers
@@ -25,11 +26,8 @@ from mcpservers.oauth.exchange import is_on_behalf
 from mcpservers.oauth.metadata import Discovered
 
 
-class Accounts:
+class Accounts(AdminPages):
     """The part of the servers' admin that shows accounts. Who may see a server sees it, who may change it revokes."""
-
-    admin_site: Any
-    opts: Any
 
     def oauth_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -41,23 +39,23 @@ class Accounts:
 
     def oauth_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """What is known; no network."""
-        server = self._visible(request, object_id)
+        server: MCPServer | None = self.seen(request, object_id)
         if server is None:
-            return self._no_such(request, object_id)
+            return self.missing(request, object_id)
         context = {
             **self.admin_site.each_context(request),
             "title": _("Accounts"),
             "subtitle": str(server),
             "opts": self.opts,
             "server": server,
-            "may_change": self._may_change(request, server),
+            "may_change": self.has_change_permission(request, server),
             **what_is_known(server),
         }
         return TemplateResponse(request, "admin/mcpservers/mcpserver/oauth.html", context)
 
     def discover_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Read the server's metadata anew. Only by POST: a link must not make us connect."""
-        server, answer = self._changeable(request, object_id)
+        server, answer = self.to_change(request, object_id)
         if server is None:
             return answer
         try:
@@ -70,7 +68,7 @@ class Accounts:
 
     def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Disconnect somebody's account: it is revoked at the authorization server, and its connections end."""
-        server, answer = self._changeable(request, object_id)
+        server, answer = self.to_change(request, object_id)
         if server is None:
             return answer
         assert isinstance(request.user, User)  # the site let them in
@@ -93,29 +91,6 @@ class Accounts:
         messages.success(request, _("“%(account)s” is disconnected.") % {"account": gone.account})
         if gone.warning:
             messages.warning(request, gone.warning)
-
-    # --- Who may what
-
-    def _visible(self, request: HttpRequest, object_id: str) -> MCPServer | None:
-        server: MCPServer | None = self.get_object(request, object_id)  # type: ignore[attr-defined]  # of the admin
-        seen = server is not None and self.has_view_permission(request, server)  # type: ignore[attr-defined]  # likewise
-        return server if seen else None
-
-    def _may_change(self, request: HttpRequest, server: MCPServer) -> bool:
-        return bool(self.has_change_permission(request, server))  # type: ignore[attr-defined]  # of the admin
-
-    def _changeable(self, request: HttpRequest, object_id: str) -> tuple[MCPServer | None, HttpResponse]:
-        """The server, or instead of going on an answer."""
-        if request.method != "POST":
-            return None, HttpResponseNotAllowed(["POST"])
-        server = self._visible(request, object_id)
-        if server is None or not self._may_change(request, server):
-            return None, self._no_such(request, object_id)
-        return server, HttpResponse()
-
-    def _no_such(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        answer: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]  # of the admin
-        return answer
 
 
 def what_is_known(server: MCPServer) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -16,6 +16,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from accounts.admin_pages import AdminPages
 from accounts.models import User
 from mcpservers.models import MCPServer, ToolVersion
 from mcpservers.pin_decisions import decide
@@ -31,11 +32,8 @@ LABELS = {
 }
 
 
-class PinnedTools:
+class PinnedTools(AdminPages):
     """The part of the servers' admin that reviews tools. Who may see a server sees them, who may change it decides."""
-
-    admin_site: Any
-    opts: Any
 
     def pin_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -60,9 +58,9 @@ class PinnedTools:
 
     def pins_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The versions of one server's tools: those that wait, unless `?show=` or `?q=` ask for others."""
-        server = self._seen(request, object_id)
+        server: MCPServer | None = self.seen(request, object_id)
         if server is None:
-            return self._missing(request, object_id)
+            return self.missing(request, object_id)
         numbers = counts(server)
         asked = request.GET.get("show", "")
         shown = Shown(asked) if asked in list(Shown) else Shown.WAITING if numbers[Shown.WAITING] else Shown.ALL
@@ -79,17 +77,15 @@ class PinnedTools:
             "words": words,
             "page": page,
             "reviews": reviews(server, page.object_list),
-            "may_change": self.has_change_permission(request, server),  # type: ignore[attr-defined]  # as above
+            "may_change": self.has_change_permission(request, server),
         }
         return TemplateResponse(request, "admin/mcpservers/mcpserver/pins.html", context)
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Accept or reject the versions that were shown and chosen, never what the server lists meanwhile."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        server = self._seen(request, object_id)
-        if server is None or not self.has_change_permission(request, server):  # type: ignore[attr-defined]  # as above
-            return self._missing(request, object_id)
+        server, answer = self.to_change(request, object_id)
+        if server is None:
+            return answer
         what, _colon, which = request.POST.get("do", "").partition(":")
         decision = DECISIONS.get(what)
         lists = {"": "version", "shown": "shown", "plain": "plain"}  # marked, all of the page, those without suspicion
@@ -122,16 +118,6 @@ class PinnedTools:
         except ValueError:
             return {"waiting_tools": 0}
         return {"waiting_tools": waiting(ToolVersion.objects.filter(server=key)).count()}
-
-    def _seen(self, request: HttpRequest, object_id: str) -> MCPServer | None:
-        server: MCPServer | None = self.get_object(request, object_id)  # type: ignore[attr-defined]  # as above
-        if server is None or not self.has_view_permission(request, server):  # type: ignore[attr-defined]  # as above
-            return None
-        return server
-
-    def _missing(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        answer: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]  # as above
-        return answer
 
 
 def _ids(texts: list[str]) -> list[UUID]:

@@ -20,6 +20,7 @@ from accounts import audit
 from accounts.actors import Actor
 from accounts.models import AuditAction
 from mcpservers import calls, connections
+from mcpservers.approvals import Do, RuleVerdict
 from mcpservers.entries import Definition
 from mcpservers.models import MCPServer
 from mcpservers.outcomes import ToolOutcome
@@ -168,17 +169,25 @@ async def try_tool(
             await connections.aclose()
 
 
-def record_trial(server: MCPServer, tool: str, arguments: Mapping[str, Any], outcome: ToolOutcome) -> None:
-    """The audit entry of a call by hand, by who acts in this context."""
+def record_trial(
+    server: MCPServer, tool: str, arguments: Mapping[str, Any], decided: RuleVerdict, outcome: ToolOutcome
+) -> None:
+    """The audit entry of a call by hand, by who acts in this context; `decided` is what the rules say of it.
+
+    A call that asks is made: who tries it is who would be asked.
+    """
+    body = audit.body_of(dict(arguments), outcome.text) if server.organization.audit_bodies else None
     audit.record(
         AuditAction.TOOL_CALL,
         organization_id=server.organization_id,
         server_id=server.pk,
         server=server.slug,
         tool=tool,
+        account_id=outcome.account_id,
         arguments_hash=audit.arguments_hash(dict(arguments)),
-        verdict="deny" if outcome.status == "denied" else "allow",
-        reason="Tried by hand in the admin.",
+        verdict=Do.DENY.value if outcome.refusal else decided.do.value,
+        reason=f"Tried by hand in the admin. {outcome.refusal or decided.reason}".strip(),
         status=outcome.status,
         duration_ms=outcome.duration_ms,
+        body=body,
     )

@@ -74,16 +74,24 @@ def verdict(tool: str, *, lists: Sequence[RuleList], read_only: Sequence[str] = 
     asked. A rule that matches and cannot be understood, or that another for the same pattern contradicts, denies.
     """
     votes = [vote for rules in lists if (vote := vote_of(tool, rules)) is not None]
-    if votes:
-        strictest = max(votes, key=lambda vote: _STRICTNESS.index(vote.do))
-        asking = [vote for vote in votes if vote.do is Do.ASK]
-        return RuleVerdict(
-            strictest.do,
-            strictest.reason,
-            remember=all(vote.remember for vote in asking),
-            edit=bool(asking) and all(vote.edit for vote in asking),
-            approvers=tuple(names for vote in asking for names in vote.approvers),
-        )
+    return strictest(votes) if votes else unruled(tool, read_only)
+
+
+def strictest(votes: Sequence[RuleVerdict]) -> RuleVerdict:
+    """What comes of the votes of several lists, at least one."""
+    decides = max(votes, key=lambda vote: _STRICTNESS.index(vote.do))
+    asking = [vote for vote in votes if vote.do is Do.ASK]
+    return RuleVerdict(
+        decides.do,
+        decides.reason,
+        remember=all(vote.remember for vote in asking),
+        edit=bool(asking) and all(vote.edit for vote in asking),
+        approvers=tuple(names for vote in asking for names in vote.approvers),
+    )
+
+
+def unruled(tool: str, read_only: Sequence[str]) -> RuleVerdict:
+    """What happens to a tool of which no rule says anything."""
     glob = next((glob for glob in read_only if matches(glob, tool)), None)
     if glob is not None:
         return RuleVerdict(Do.ALLOW, f"An admin marked “{glob}” as read-only.")
@@ -93,25 +101,36 @@ def verdict(tool: str, *, lists: Sequence[RuleList], read_only: Sequence[str] = 
 def vote_of(tool: str, rules: RuleList) -> RuleVerdict | None:
     """What one list says of a call; None where nothing in it matches."""
     for rule in rules.rules:
-        glob = rule.get("tool") if isinstance(rule, Mapping) else None
-        if not isinstance(glob, str):
-            return RuleVerdict(Do.DENY, f"A rule of {rules.origin} cannot be understood: {rule!r}.")
-        if not matches(glob, rules.subject or tool):
-            continue
-        approvers = rule.get("approvers", ())
-        if rule.get("do") not in list(Do) or not _are_names(approvers):
-            return RuleVerdict(Do.DENY, f"The rule “{glob}” of {rules.origin} cannot be understood.")
-        if any(other.get("tool") == glob and other.get("do") != rule["do"] for other in _understood(rules.rules)):
-            return RuleVerdict(Do.DENY, f"Rules of {rules.origin} for “{glob}” contradict each other.")
-        do = Do(rule["do"])
-        return RuleVerdict(
-            do,
-            f"The rule “{glob}: {do}” of {rules.origin} decides.",
-            remember=rule.get("remember") is not False,
-            edit=rule.get("edit") is True,
-            approvers=(tuple(approvers),) if approvers and do is Do.ASK else (),
-        )
+        glob = pattern_of(rule)
+        if glob is None or matches(glob, rules.subject or tool):
+            return said_by(rule, rules)
     return None
+
+
+def pattern_of(rule: object) -> str | None:
+    """What the rule is for; None of one that is for everything, since it cannot be understood."""
+    glob = rule.get("tool") if isinstance(rule, Mapping) else None
+    return glob if isinstance(glob, str) else None
+
+
+def said_by(rule: Rule, rules: RuleList) -> RuleVerdict:
+    """What a rule of `rules` says of a tool that it matches."""
+    glob = pattern_of(rule)
+    if glob is None:
+        return RuleVerdict(Do.DENY, f"A rule of {rules.origin} cannot be understood: {rule!r}.")
+    approvers = rule.get("approvers", ())
+    if rule.get("do") not in list(Do) or not _are_names(approvers):
+        return RuleVerdict(Do.DENY, f"The rule “{glob}” of {rules.origin} cannot be understood.")
+    if any(other.get("tool") == glob and other.get("do") != rule["do"] for other in _understood(rules.rules)):
+        return RuleVerdict(Do.DENY, f"Rules of {rules.origin} for “{glob}” contradict each other.")
+    do = Do(rule["do"])
+    return RuleVerdict(
+        do,
+        f"The rule “{glob}: {do}” of {rules.origin} decides.",
+        remember=rule.get("remember") is not False,
+        edit=rule.get("edit") is True,
+        approvers=(tuple(approvers),) if approvers and do is Do.ASK else (),
+    )
 
 
 def _understood(rules: Sequence[Rule]) -> list[Rule]:

@@ -9,10 +9,11 @@ from uuid import UUID
 from django.db.models import Q
 
 from accounts.actors import Actor, refreshed, why_gone
-from accounts.policy import Action, allows, granted
+from accounts.policy import Action, allows
 from chatui.prepared import PreparedQuery
 from mcpservers import approvals, pins
 from mcpservers.acting import Identity, identity_of
+from mcpservers.giving import given
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from mcpservers.pins import CallPins
 
@@ -46,7 +47,7 @@ def authorize_call(
     if not verdict:
         return Authorization(False, verdict.reason)
     grants = _grants(now.organization_id, server_id, now.user_id)
-    server = grants[0].server if grants else MCPServer.objects.visible_to(now).filter(pk=server_id).first()
+    server = _server(now, server_id, grants)
     if server is None:
         return Authorization(False, "There is no such server.")
     reason = _refusal(now, server, grants, tool, allow_globs)
@@ -71,12 +72,21 @@ _grants = PreparedQuery(
 
 
 def grant_refusal(actor: Actor, server_id: UUID, tool: str) -> str:
-    """Why the server's grants do not give `tool` to `actor`, a sentence; empty if they do. One query."""
-    return _not_granted(actor, _grants(actor.organization_id, server_id, actor.user_id), tool)
+    """Why `tool` of the server is not given to `actor`, a sentence; empty if it is. One query, without grants two."""
+    grants = _grants(actor.organization_id, server_id, actor.user_id)
+    server = _server(actor, server_id, grants)
+    return "There is no such server." if server is None else _not_given(actor, server, grants, tool)
 
 
-def _not_granted(actor: Actor, grants: Sequence[ServerGrant], tool: str) -> str:
-    verdict = granted(actor, [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)])
+def _server(actor: Actor, server_id: UUID, grants: Sequence[ServerGrant]) -> MCPServer | None:
+    """The server, from the rows of its grants if there are any; None for another person's."""
+    server = grants[0].server if grants else MCPServer.objects.visible_to(actor).filter(pk=server_id).first()
+    return server if server is not None and server.owner_id in (None, actor.user_id) else None
+
+
+def _not_given(actor: Actor, server: MCPServer, grants: Sequence[ServerGrant], tool: str) -> str:
+    of_tool = [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)]
+    verdict = given(actor, server, of_tool)
     return "" if verdict else verdict.reason
 
 
@@ -92,7 +102,7 @@ def _refusal(
 ) -> str:
     if not server.enabled:
         return f"“{server.title}” is switched off."
-    refusal = _not_granted(actor, grants, tool)
+    refusal = _not_given(actor, server, grants, tool)
     if refusal:
         return refusal
     if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):

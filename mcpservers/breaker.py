@@ -110,11 +110,7 @@ class Breaker:
             if circuit.server_id == server_id and user_id in (None, circuit.user_id):
                 self._records.pop(circuit, None)
 
-    def refusals(self, server_id: UUID) -> list[tuple[Circuit, Refusal]]:
-        """The circuits of a server that are open now, for the admin."""
-        return [(circuit, refusal) for circuit, refusal in self.all_refusals() if circuit.server_id == server_id]
-
     def all_refusals(self) -> list[tuple[Circuit, Refusal]]:
-        """Every circuit that is open now."""
+        """Every circuit that is open now, for the admin."""
         found = ((circuit, self.refusal(circuit)) for circuit in list(self._records))
         return [(circuit, refusal) for circuit, refusal in found if refusal is not None]

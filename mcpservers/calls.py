@@ -128,11 +128,9 @@ async def _made(
         if waits:
             return _denied(call, waits)
         found = await _concluded(target, call, _only_reads(server, call), progress)
-    except SignInRequiredError as error:
-        return await _signed_out(error, server, identity)
     except ChatUIError as error:
-        if await _has_accounts(target, error):
-            needed = SignInRequiredError(server.pk, server.slug, server.title)
+        needed = await learning.sign_in_for(target, error)
+        if needed is not None:
             return await _signed_out(needed, server, identity)
         _noted(error, target)
         return _explained(error, server)
@@ -151,7 +149,7 @@ async def _waits(target: ConnectionTarget, call: ToolCall, accepted: CallPins) -
     owner = owner_of(target)
     waits = accepted.refusal(owner, call.pin)
     if waits and owner.user_id is not None and target.account is not None and not accepted.has_view(owner):
-        await asyncio.shield(fetching.fetches().start(target))
+        await fetching.fetches().listed(target)
         accepted = await in_rows(pins.of_call, target.server_id, call.tool, owner.user_id)
         waits = accepted.refusal(owner, call.pin)
     return waits
@@ -231,13 +229,6 @@ async def _signed_out(error: SignInRequiredError, server: MCPServer, identity: I
     if server.signs_in and not identity.links:
         return outcome
     return replace(outcome, sign_in=await completed(error, server))
-
-
-async def _has_accounts(target: ConnectionTarget, error: ChatUIError) -> bool:
-    """Whether what the server refused, which its definition knows no accounts for, is a sign-in that it wants."""
-    if not isinstance(error, RequestFailedError) or error.http_status != 401:
-        return False
-    return await learning.has_accounts(target, error.challenge)
 
 
 def _noted(error: ChatUIError, target: ConnectionTarget) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from accounts.actors import Actor
-from accounts.policy import Verdict, granted
 from mcpservers import entries
 from mcpservers.acting import Identity, acting_target, identities
 from mcpservers.credentials import sign_in_of
 from mcpservers.entries import Entry
 from mcpservers.errors import NotReadyError, SignInRequiredError
 from mcpservers.fetching import address_of
-from mcpservers.models import MCPServer, ServerGrant, UserVariables
+from mcpservers.giving import reaches
+from mcpservers.models import MCPServer, UserVariables
 from mcpservers.offers import ServerProblem, WantedServer
 from mcpservers.pins import Pins, owner_of
 from mcpservers.requests import RequestContext
@@ -40,6 +40,11 @@ class Candidate:
     def is_of_this_turn(self) -> bool:
         return self.target is not None and self.target.scope is Scope.REQUEST
 
+    @property
+    def is_for_people(self) -> bool:
+        """Whether who uses it can sign in there, as far as is known."""
+        return self.identity.links or not self.server.signs_in
+
     def trouble(self, code: Any, message: str) -> None:
         server = self.server
         self.problem = ServerProblem(server.pk, server.slug, server.title, code, message)
@@ -47,7 +52,7 @@ class Candidate:
     def needs_sign_in(self, organization: str, error: SignInRequiredError) -> None:
         """Its very list is for people with an account alone."""
         server, sign_in = self.server, sign_in_of(organization, error)
-        if self.identity.links or not server.signs_in:
+        if self.is_for_people:
             self.problem = ServerProblem(
                 server.pk, server.slug, server.title, "needs_sign_in", error.public_message, sign_in
             )
@@ -115,7 +120,7 @@ def _judge(actor: Actor, candidate: Candidate, variables: dict[str, str], reques
     if not server.enabled:
         candidate.trouble("disabled", "It is switched off.")
         return
-    may = _may_use(actor, list(server.grants.all()))
+    may = reaches(actor, server, server.grants.all())
     if not may:
         candidate.trouble("not_granted", may.reason)
         return
@@ -123,14 +128,3 @@ def _judge(actor: Actor, candidate: Candidate, variables: dict[str, str], reques
         candidate.target = acting_target(server, actor, variables, candidate.identity, request)
     except NotReadyError as error:
         candidate.trouble("not_ready", error.public_message)
-
-
-def _may_use(actor: Actor, grants: Sequence[ServerGrant]) -> Verdict:
-    """Whether the actor is given the server, or at least some tool of it. A denied tool does not deny the server."""
-    general = [grant for grant in grants if not grant.tool]
-    whole = granted(actor, general)
-    if whole:
-        return whole
-    denials = [grant for grant in general if grant.deny]
-    some = (granted(actor, [*denials, grant]) for grant in grants if grant.tool and not grant.deny)
-    return next((each for each in some if each), whole)

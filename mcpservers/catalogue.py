@@ -14,7 +14,6 @@ from uuid import UUID
 from django.conf import settings
 
 from accounts.actors import Actor, GroupRules
-from accounts.policy import granted
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from mcpservers import connections, entries, fetching, learning
@@ -25,6 +24,7 @@ from mcpservers.discovery import discover
 from mcpservers.entries import Entry
 from mcpservers.errors import SignInRequiredError
 from mcpservers.fetching import Fetches, aclose, address_of, fetches, fill, system_actor
+from mcpservers.giving import given
 from mcpservers.models import MCPServer, UserVariables
 from mcpservers.offers import KnownServer, Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
 from mcpservers.pins import REASONS, Owner, Pins
@@ -158,7 +158,7 @@ def _last_warning(entry: Entry) -> str:
 def _judged(actor: Actor, candidate: Candidate, dialect: str, agent_rules: Sequence[Rule]) -> list[OfferedTool]:
     server, globs = candidate.server, candidate.wanted.tools
     grants = list(server.grants.all())
-    general = granted(actor, [grant for grant in grants if not grant.tool])
+    general = given(actor, server, [grant for grant in grants if not grant.tool])
     per_tool = any(grant.tool for grant in grants)
     assert candidate.entry is not None
     pins = candidate.pins or Pins(Owner(server.pk))  # without rows nothing is accepted
@@ -169,7 +169,7 @@ def _judged(actor: Actor, candidate: Candidate, dialect: str, agent_rules: Seque
             continue
         allowed = general
         if per_tool:
-            allowed = granted(actor, [grant for grant in grants if not grant.tool or matches(grant.tool, name)])
+            allowed = given(actor, server, [grant for grant in grants if not grant.tool or matches(grant.tool, name)])
         decided = decide(server, name, agent_rules, actor.group_rules)
         withheld = definition.quarantined or ("" if allowed else allowed.reason)
         if not withheld and decided.do is Do.DENY:
@@ -248,8 +248,11 @@ def _state(actor: Actor, candidate: Candidate, found: Fetches) -> ServerState:
     tools = tuple(_judged(actor, candidate, "openai", ())) if candidate.entry is not None else ()
     if refusal is not None:
         return ServerState(server.slug, server.title, "error", refusal.message, tools, refusal.retry_at)
-    if candidate.identity.is_missing or found.sign_in(address_of(candidate.target)) is not None:
+    sign_in = found.sign_in(address_of(candidate.target))
+    if candidate.identity.is_missing or (sign_in is not None and candidate.is_for_people):
         return ServerState(server.slug, server.title, "needs_sign_in", "Sign in with an account of yours.", tools)
+    if sign_in is not None:
+        return ServerState(server.slug, server.title, "error", sign_in.public_message, tools)
     if candidate.identity.has_ended:
         return ServerState(server.slug, server.title, "needs_sign_in", "Your sign-in has ended: sign in again.", tools)
     if failure:
@@ -279,9 +282,10 @@ async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshRepo
     one such a server is not ready.
     """
     began = time.monotonic()
-    manager = connections.ConnectionManager(record=_record, learn=learning.has_accounts)
+    manager = connections.made()
     request = RequestContext.of_trial()
     manager.open_run(request.run)
+    target: ConnectionTarget | None = None
     try:
         target = await in_rows(_target, server_id, actor, request)
         revision = entries.new_revision()
@@ -300,14 +304,11 @@ async def refresh(server_id: UUID, *, actor: Actor | None = None) -> RefreshRepo
             await in_rows(fetching.keep, target, found, revision)
         fetching.forgive(server_id)
     except ChatUIError as error:
-        return RefreshReport(duration_ms=_since(began), error=error.public_message)
+        needed = await learning.sign_in_for(target, error) if target is not None else None
+        return RefreshReport(duration_ms=_since(began), error=(needed or error).public_message)
     finally:
         await manager.aclose()
     return report
-
-
-async def _record(target: ConnectionTarget, era: dict[str, Any] | None, error: str) -> None:
-    await in_rows(connections.record_connect, target, era, error)
 
 
 def _since(began: float) -> int:

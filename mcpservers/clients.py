@@ -200,8 +200,9 @@ async def _resolved(target: ConnectionTarget) -> dict[str, Any]:
     """`url`, `headers`, `args` and `env` with the values that tokens have now, which are then no longer to be shown."""
     if target.late is None:
         return {"url": target.url, "headers": target.headers, "args": target.args, "env": target.env}
-    target.sends(*(await target.late.values()).values())
-    return await target.late.resolved()
+    now = await target.late.values()
+    target.sends(*now.values())
+    return target.late.resolve(now)
 
 
 def _http_client(

@@ -232,7 +232,6 @@ class Connection:
         limit: float | None = None,
         on_progress: OnProgress | None = None,
         headers: Mapping[str, str] | None = None,
-        note: CallNote | None = None,
         person: Person | None = None,
         source: TokenSource | None = None,
     ) -> dict[str, Any]:
@@ -249,7 +248,7 @@ class Connection:
 
         if not self.alive or self.owner is None:
             raise ConnectionLostError(self._why(), sent=False)
-        note = note or CallNote()
+        note = CallNote()
         clock = Clock(timeout, limit or timeout)
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:

@@ -26,9 +26,9 @@ __all__ = [
     "forgive",
     "has_manager",
     "live_connections",
+    "made",
     "manager",
     "record_connect",
-    "refusals",
 ]
 
 # --- The manager of this loop -------------------------------------------------------------------------------------
@@ -41,8 +41,13 @@ def manager() -> ConnectionManager:
     """The manager of the running loop, made at first use. `aclose()` of this module closes it."""
     loop = asyncio.get_running_loop()
     if loop not in _managers:
-        _managers[loop] = ConnectionManager(record=_record, learn=learning.has_accounts)
+        _managers[loop] = made()
     return _managers[loop]
+
+
+def made() -> ConnectionManager:
+    """A manager of the caller's own, which stores what connections teach. Whoever makes it closes it."""
+    return ConnectionManager(record=_record, learn=learning.sign_in_for)
 
 
 def has_manager() -> bool:
@@ -86,11 +91,6 @@ def drop(server_id: UUID, *, user_id: UUID | None = None) -> None:
 def all_refusals() -> list[tuple[Circuit, Refusal]]:
     """Every credential with which some server is left alone now, in any loop of this process. From any thread."""
     return [each for manager in list(_managers.values()) for each in manager.breaker.all_refusals()]
-
-
-def refusals(server_id: UUID) -> list[tuple[Circuit, Refusal]]:
-    """The credentials with which a server is left alone now, in any loop of this process. From any thread."""
-    return [each for manager in list(_managers.values()) for each in manager.breaker.refusals(server_id)]
 
 
 def forgive(server_id: UUID) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from accounts.rules import rule_findings
-from mcpservers.models import MCPServer, Transport
+from chatui.netguard import AddressRefusedError, check_url
+from mcpservers.models import OWN_PREFIX, MCPServer, Transport
 from mcpservers.oauth.config import oauth_findings
 from mcpservers.placeholders import ENVIRONMENT, PLACEHOLDER, names_in, references_in
 
@@ -33,8 +34,13 @@ def findings(
     """Everything that would keep `server` from ever working. Empty for a definition that can work.
 
     `environment` names the operator's variables that whoever saves it may refer to as `${NAME}`; None: none at all.
-    What stands in the stored definition, `kept`, may stay.
+    What stands in the stored definition, `kept`, may stay. A server of one person may hold less, whoever saves it.
     """
+    if server.owner_id is not None:
+        yield from _own(server)
+        environment = kept = None
+    elif server.slug.startswith(OWN_PREFIX) and (kept is None or kept.slug != server.slug):
+        yield "slug", f"“{OWN_PREFIX}” begins the names of people's own servers."
     if server.transport == Transport.STDIO:
         yield from _stdio(server)
     else:
@@ -46,6 +52,21 @@ def findings(
     yield from (("rules", message) for message in rule_findings(server.rules))
     yield from _placeholders(server)
     yield from _references(server, environment, kept)
+
+
+def _own(server: MCPServer) -> Iterator[Finding]:
+    """What a server that a person adds for themselves may not be, nor say, besides what none may."""
+    if server.transport == Transport.STDIO:
+        yield "transport", "A server of your own is reached over HTTP: a local process is the operator's to run."
+    if not server.slug.startswith(OWN_PREFIX):
+        yield "slug", f"“{OWN_PREFIX}” begins the name of a server of your own."
+    for name in ("oauth", "rules", "read_only"):
+        if getattr(server, name):
+            yield name, "This is an administrator's to say."
+    try:
+        check_url(PLACEHOLDER.sub("-", server.url), extra=server.allowances)
+    except AddressRefusedError as error:
+        yield "url", error.public_message
 
 
 def _stdio(server: MCPServer) -> Iterator[Finding]:
@@ -147,7 +168,10 @@ def _placeholders(server: MCPServer) -> Iterator[Finding]:
             if "{{" in PLACEHOLDER.sub("-", text):
                 yield field, "“{{” begins a placeholder that does not end."
             for name in names_in(text):
-                if not _known(name, declared):
+                if server.owner_id is not None and "." in name and not name.startswith("user."):
+                    message = "is not for a server of your own, which may use {{user.…}} and variables of its own."
+                    yield field, f"{{{{{name}}}}} {message}"
+                elif not _known(name, declared):
                     yield field, f"{{{{{name}}}}} is neither a variable of this server nor a placeholder that we know."
 
 

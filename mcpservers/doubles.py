@@ -68,7 +68,7 @@ class _Other:
 def doubles(server_id: UUID, new: Sequence[Definition], listed: Iterable[str]) -> list[list[Flag]]:
     """The flags of each of the `new` definitions of a server which lists tools of the names `listed`.
 
-    Three queries. Tools of other servers of the same organization count, and this server's own under other names.
+    One query. Tools of other servers of the same organization count, and this server's own under other names.
     """
     looks = [Looks.of(definition) for definition in new]
     mentioned = [_names_in(definition.get("description")) for definition in new]

@@ -229,23 +229,27 @@ def find(wanted: Mapping[Address, str]) -> dict[Address, Entry]:
 
 
 def of_others(wanted: Mapping[Address, str]) -> dict[Address, Entry]:
-    """For each of `wanted` (address → server slug) the newest complete list that anybody has of this definition."""
+    """For each of `wanted` (address → server slug) the newest complete list that anybody has of this definition.
+
+    Three queries at most; the entries are those of whoever has them, and remain in memory as such.
+    """
     if not wanted:
         return {}
     rows = CatalogueEntry.objects.filter(
         server__in={address.server_id for address in wanted},
         definition_hash__in={address.definition_hash for address in wanted},
         complete=True,
-    )
-    newest = {(row.server_id, row.definition_hash): row for row in rows.order_by("revision")}
-    found = {}
-    for address, slug in wanted.items():
-        row = newest.get((address.server_id, address.definition_hash))
-        if row is not None:
-            shared = _entry(row, slug)
-            shared.address = address
-            found[address] = shared
-    return found
+    ).order_by("revision")
+    newest = {
+        address[:2]: Address(*address) for address in rows.values_list("server_id", "definition_hash", "owner_key")
+    }
+    theirs = {
+        address: newest[address.server_id, address.definition_hash]
+        for address in wanted
+        if (address.server_id, address.definition_hash) in newest
+    }
+    known = find({other: wanted[address] for address, other in theirs.items()})
+    return {address: known[other] for address, other in theirs.items() if other in known}
 
 
 def _rows_of(addresses: Iterable[Address]) -> QuerySet[CatalogueEntry]:

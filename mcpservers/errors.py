@@ -159,6 +159,16 @@ class SignInRequiredError(ChatUIError):
         self.challenge: Challenge | None = None  # what the server said, if it was asked
 
 
+def account_refused(title: str, detail: str = "", *, of_organization: bool = True) -> ServerUnavailableError:
+    """The error for a token that is not accepted, or not enough, where no sign-in of a person helps.
+
+    `detail` is a sentence for admins.
+    """
+    whose = f"The organization's account at “{title}”" if of_organization else f"Your sign-in here, used at “{title}”,"
+    message = f"{whose} is not accepted."
+    return ServerUnavailableError(f"{message} {detail}".strip(), public_message=f"{message} Tell an administrator.")
+
+
 class LinkError(ChatUIError):
     """An account could not be linked. `public_message` says what the person can do, `for_admin` says more.
 

@@ -18,7 +18,7 @@ from mcpservers import connections, entries, learning
 from mcpservers.acting import acting_target, identity_of
 from mcpservers.discovery import Discovery, discover
 from mcpservers.entries import Address, Entry
-from mcpservers.errors import NotReadyError, RequestFailedError, SignInRequiredError
+from mcpservers.errors import NotReadyError, SignInRequiredError
 from mcpservers.models import MCPServer
 from mcpservers.pins import owner_of
 from mcpservers.scope import Scope, scope_of
@@ -108,6 +108,10 @@ class Fetches:
     async def list_anew(self, target: ConnectionTarget) -> Entry:
         """The target's tools as the server lists them from now on. Raises what the discovery raises."""
         self.changed(target)
+        return await self.listed(target)
+
+    async def listed(self, target: ConnectionTarget) -> Entry:
+        """What the discovery for `target` brings, which may be under way already. Raises what it raises."""
         listing = self.start(target)
         try:
             return await asyncio.shield(listing)
@@ -138,7 +142,7 @@ class Fetches:
         while True:
             self._again.pop(address, None)
             revision = entries.new_revision()
-            found = await self._listed(target)
+            found = await self._discovered(target)
             if not found.complete:
                 logger.warning("The tools of %s are not all known: %s", target.slug, found.warnings[-1]["message"])
             if target.scope is Scope.REQUEST:
@@ -147,16 +151,15 @@ class Fetches:
             if address not in self._again:
                 return entry
 
-    async def _listed(self, target: ConnectionTarget) -> Discovery:
+    async def _discovered(self, target: ConnectionTarget) -> Discovery:
         try:
             async with connections.manager().borrow(target) as connection:
                 return await discover(connection)
-        except SignInRequiredError as error:
-            needed = error
-        except RequestFailedError as error:  # on a connection that was opened without a sign-in
-            if error.http_status != 401 or not await learning.has_accounts(target, error.challenge):
+        except ChatUIError as error:  # a request may be refused on a connection that was opened without a sign-in
+            found = await learning.sign_in_for(target, error)
+            if found is None:
                 raise
-            needed = SignInRequiredError(target.server_id, target.slug, target.title)
+            needed = found
         server = await in_rows(MCPServer.objects.as_system().filter(pk=target.server_id).first)
         raise (needed if server is None else await completed(needed, server)) from None
 

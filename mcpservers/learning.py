@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from chatui.errors import ChatUIError
 from chatui.rows import in_rows
-from mcpservers.errors import LinkError
+from mcpservers.errors import LinkError, RequestFailedError, ServerUnavailableError, SignInRequiredError
 from mcpservers.models import MCPServer, Transport
 from mcpservers.oauth import discovery
 from mcpservers.oauth.challenges import parse_challenge
@@ -13,7 +14,18 @@ from mcpservers.transports import ConnectionTarget
 _TELLS_NOTHING = ("no_metadata", "unreachable", "timeout", "too_large", "redirected", "address_refused")
 
 
-async def has_accounts(target: ConnectionTarget, www_authenticate: str) -> bool:
+async def sign_in_for(target: ConnectionTarget, error: ChatUIError) -> SignInRequiredError | None:
+    """The sign-in that `error` (of connecting, or of a request) turns out to ask for; None where it does not."""
+    if isinstance(error, SignInRequiredError):
+        return error
+    if not isinstance(error, ServerUnavailableError | RequestFailedError) or error.http_status != 401:
+        return None
+    if not await _has_accounts(target, error.challenge):
+        return None
+    return SignInRequiredError(target.server_id, target.slug, target.title)
+
+
+async def _has_accounts(target: ConnectionTarget, www_authenticate: str) -> bool:
     """Whether the server that answered 401 to `target` tells where its accounts come from. It is remembered.
 
     From then on its scope is *user*, and everybody who uses it is asked to sign in; what is wrong with its metadata,

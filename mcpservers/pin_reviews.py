@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from mcpservers.models import MCPServer, ToolSighting, ToolVersion
+from mcpservers.models import MCPServer, ToolSighting, ToolVersion, accepted_somewhere
 from mcpservers.pin_diff import FieldDiff, differences
 from mcpservers.visible import revealed
 
@@ -76,8 +76,7 @@ def chosen(server: MCPServer, shown: Shown, words: str = "") -> QuerySet[ToolVer
         case Shown.FLAGGED:
             versions = versions.exclude(flags=[])
         case Shown.ACCEPTED:
-            used = ToolSighting.objects.filter(version=OuterRef("pk"), accepted=True)
-            versions = versions.filter(Q(decision=Decision.ACCEPTED) | Q(Exists(used), decision=Decision.NONE))
+            versions = versions.filter(accepted_somewhere())
         case Shown.REJECTED:
             versions = versions.filter(decision=Decision.REJECTED)
     if words:
@@ -110,10 +109,7 @@ def reviews(server: MCPServer, versions: Iterable[ToolVersion]) -> list[Review]:
 
 def _accepted_last(server: MCPServer, tools: set[str]) -> dict[str, list[ToolVersion]]:
     """By tool, the accepted versions: an admin's and the newest first."""
-    used = ToolSighting.objects.filter(version=OuterRef("pk"), accepted=True)
-    rows = ToolVersion.objects.filter(server=server, tool__in=tools).filter(
-        Q(decision=Decision.ACCEPTED) | Q(Exists(used), decision=Decision.NONE)
-    )
+    rows = ToolVersion.objects.filter(server=server, tool__in=tools).filter(accepted_somewhere())
     bases: dict[str, list[ToolVersion]] = {}
     for version in rows.order_by(F("decided_at").desc(nulls_last=True), "-first_seen_at")[: 20 * len(tools)]:
         bases.setdefault(version.tool, []).append(version)

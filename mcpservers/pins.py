@@ -20,7 +20,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from chatui.prepared import PreparedQuery
-from mcpservers.models import ToolSighting, ToolVersion, ToolView
+from mcpservers.models import ToolSighting, ToolVersion, ToolView, is_accepted
 from mcpservers.transports import AppPrincipal, ConnectionTarget
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Sighting:
 
     @property
     def is_accepted(self) -> bool:
-        return self.decision == ToolVersion.Decision.ACCEPTED or (not self.decision and self.accepted)
+        return is_accepted(self.decision, self.accepted)
 
 
 @dataclass(slots=True)

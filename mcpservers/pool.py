@@ -23,7 +23,7 @@ from chatui.errors import ChatUIError, DrainingError
 from chatui.rows import in_rows
 from mcpservers.breaker import Breaker
 from mcpservers.connection import Connection
-from mcpservers.errors import ConnectionLostError, NotReadyError, ServerUnavailableError, SignInRequiredError
+from mcpservers.errors import ConnectionLostError, NotReadyError, SignInRequiredError
 from mcpservers.health import troubles
 from mcpservers.places import Places
 from mcpservers.recording import record_asking
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 OnToolsChanged = Callable[[ConnectionTarget], Awaitable[None]]
 OnCompleted = Callable[[ConnectionTarget, str], Awaitable[None]]
 Record = Callable[[ConnectionTarget, dict[str, Any] | None, str], Awaitable[None]]
-Learn = Callable[[ConnectionTarget, str], Awaitable[bool]]
+Learn = Callable[[ConnectionTarget, ChatUIError], Awaitable[SignInRequiredError | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class ConnectionManager:
     """Borrow with `async with manager.borrow(target) as connection`; close everything with `aclose`.
 
     A target of request scope is lent within its run alone: between `open_run` and `close_run`. `record` is told how
-    each connect went: the target, what to remember (None on failure) and the error ("" on success). `learn` is told of
-    a server that answers 401 though its definition knows of no accounts, with its challenge, and says whether it has
-    accounts after all. Callbacks in `on_tools_changed` hear of a server's `notifications/tools/list_changed`, those in
-    `on_completed` of `notifications/elicitation/complete` with the id of what was dealt with.
+    each connect went: the target, what to remember (None on failure) and the error ("" on success). `learn` is told why
+    one failed, and gives the sign-in that the server turns out to want, see `learning.sign_in_for`. Callbacks in
+    `on_tools_changed` hear of a server's `notifications/tools/list_changed`, those in `on_completed` of
+    `notifications/elicitation/complete` with the id of what was dealt with.
     """
 
     def __init__(self, *, record: Record | None = None, learn: Learn | None = None) -> None:
@@ -176,8 +176,9 @@ class ConnectionManager:
         except (SignInRequiredError, NotReadyError):
             raise  # the server is well
         except ChatUIError as error:
-            if await self._has_accounts(target, error):
-                raise SignInRequiredError(target.server_id, target.slug, target.title) from error
+            needed = await self._learn(target, error) if self._learn is not None else None
+            if needed is not None:
+                raise needed from error
             self._failed(target, error.code, str(error), error.public_message)
             await self._tell(target, None, str(error))
             raise
@@ -188,12 +189,6 @@ class ConnectionManager:
         self._start_timer(connection)
         await self._tell(target, connection.era, "")
         return connection
-
-    async def _has_accounts(self, target: ConnectionTarget, error: ChatUIError) -> bool:
-        """Whether what was refused without a word of accounts in the definition is a sign-in that it wants."""
-        if self._learn is None or target.signs_in or not isinstance(error, ServerUnavailableError):
-            return False
-        return error.http_status == 401 and await self._learn(target, error.challenge)
 
     def _failed(self, target: ConnectionTarget, kind: str, detail: str, cause: str = "") -> None:
         self.breaker.failed(target.circuit, cause or detail)
@@ -212,8 +207,12 @@ class ConnectionManager:
             await callback(target)
 
     async def _asked(self, target: ConnectionTarget) -> None:
-        if self._record is not None and not target.asks_people:
-            await in_rows(record_asking, target.server_id)
+        if self._record is None or target.asks_people:
+            return
+        try:
+            await in_rows(record_asking, target)
+        except Exception:  # boundary: the question matters more than that it is remembered
+            logger.exception("That %s asks people could not be stored.", target.slug)
 
     async def _completed(self, target: ConnectionTarget, elicitation: str) -> None:
         for callback in self.on_completed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 from django.utils import timezone
 
@@ -22,6 +21,9 @@ def record_connect(target: ConnectionTarget, era: dict[str, Any] | None, error: 
         row.update(last_error=clean(error)[:2000])
 
 
-def record_asking(server_id: UUID) -> None:
-    """Remember that a session of the server has asked a person: its calls go one at a time from now on."""
-    MCPServer.objects.as_system().filter(pk=server_id).update(asks_people=True)
+def record_asking(target: ConnectionTarget) -> None:
+    """Remember that a session of the server has asked a person: its calls go one at a time, until it is elsewhere."""
+    rows = MCPServer.objects.as_system().filter(pk=target.server_id)
+    server = rows.first()
+    if server is not None and server.definition_hash() == target.definition_hash:
+        rows.filter(revision=server.revision).update(asked_at=server.place())

@@ -37,6 +37,8 @@ def scope_of(definition: Mapping[str, Any]) -> ScopeVerdict:
     for field, name in used:
         if name.startswith("request."):
             return ScopeVerdict(Scope.REQUEST, f"{{{{{name}}}}} in {field} differs from turn to turn.")
+    if definition.get("owner"):
+        return ScopeVerdict(Scope.USER, "It is a server of one person, who alone uses it.")
     oauth = definition.get("oauth")
     if oauth is not None and oauth.get("obo"):
         return ScopeVerdict(Scope.USER, "It is called on behalf of the user, with the user's own sign-in.")

@@ -11,10 +11,10 @@ from django.conf import settings
 
 from chatui.errors import PermissionDeniedError
 from chatui.rows import in_rows
-from chatui.text import clean_json
 from mcpservers import connections, fetching, missing, pins
 from mcpservers.connection import Connection
 from mcpservers.credentials import TokenSource
+from mcpservers.discovery import discover
 from mcpservers.errors import ConnectionLostError, RequestFailedError
 from mcpservers.live_questions import Person
 from mcpservers.models import Transport
@@ -136,16 +136,8 @@ def _parameter_headers(connection: Connection, call: ToolCall, schema: Mapping[s
 
 async def _listed(connection: Connection, tool: str) -> dict[str, Any] | None:
     """The tool as the server lists it now; None if it does not, or without a schema."""
-    cursor: str | None = None
-    for _ in range(settings.MCP["LIST_MAX_PAGES"]):
-        page = await connection.request_raw("tools/list", {"cursor": cursor} if cursor else {})
-        for item in page.get("tools") or ():
-            if isinstance(item, dict) and item.get("name") == tool and isinstance(item.get("inputSchema"), dict):
-                return dict(clean_json(item))
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str) or not cursor:
-            break
-    return None
+    found = next((item for item in (await discover(connection)).tools if item["name"] == tool), None)
+    return found if found is not None and isinstance(found.get("inputSchema"), dict) else None
 
 
 async def _require_accepted(target: ConnectionTarget, call: ToolCall, pin: str) -> None:

@@ -139,7 +139,7 @@ class _Taking:
             if rejected or (self.entry.complete and row.listed and version.hash not in listed):
                 content = content_of(version.definition)
                 if content is not None:
-                    gone[content] = (version.definition["name"], not rejected and _is_accepted(row))
+                    gone[content] = (version.definition["name"], not rejected and row.is_accepted)
         names = {tool["name"] for tool in self.entry.tools}
         gone = {content: found for content, found in gone.items() if found[0] not in names or not found[1]}
         for tool in tools if gone else ():
@@ -240,7 +240,3 @@ class _Taking:
                 forgotten.append(pk)
         if forgotten:
             ToolVersion.objects.filter(pk__in=forgotten).delete()
-
-
-def _is_accepted(row: ToolSighting) -> bool:
-    return row.version.decision == Decision.ACCEPTED or (not row.version.decision and row.accepted)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
+from chatui.errors import ChatUIError
+from chatui.netguard import origin
 from mcpservers.credentials import TokenSource, union, wants_more
-from mcpservers.errors import SignInRequiredError
+from mcpservers.errors import SignInRequiredError, account_refused
 from mcpservers.oauth.challenges import Challenge, parse_challenge
 
 if TYPE_CHECKING:
@@ -32,16 +34,17 @@ class Signer:
 
     def __init__(self, target: ConnectionTarget) -> None:
         self._target = target
-        self._origin = _origin(httpx2.URL(target.url))
+        self._origin = origin(httpx2.URL(target.url))
         self._has_nothing = not target.signs_in and target.source is None and target.late is None
         self._last = ""  # the token that was sent last
 
     async def send(self, request: httpx2.Request, send: Send) -> httpx2.Response:
         """Send the signed request, again with a new token after 401.
 
-        Raises `SignInRequiredError` where only a person can help, and what the token's source raises.
+        Raises `SignInRequiredError` where only a person can help, `ServerUnavailableError` where only an admin can,
+        and what the token's source raises.
         """
-        if self._has_nothing or _origin(request.url) != self._origin:
+        if self._has_nothing or origin(request.url) != self._origin:
             return await send(request)
         await self._put_late_headers(request)
         source = self._source()
@@ -60,7 +63,7 @@ class Signer:
 
     async def send_once(self, request: httpx2.Request, send: Send) -> httpx2.Response:
         """Send the request with the token that was sent last; whatever comes of it, nobody is asked for another one."""
-        if self._last and _origin(request.url) == self._origin:
+        if self._last and origin(request.url) == self._origin:
             self._signed(request, self._last)
         return await send(request)
 
@@ -95,8 +98,11 @@ class Signer:
             raise self._required("insufficient_scope", challenge)
         raise self._required("refused" if self._target.source is not None else "none", challenge)
 
-    def _required(self, reason: SignInReason, challenge: Challenge) -> SignInRequiredError:
+    def _required(self, reason: SignInReason, challenge: Challenge) -> ChatUIError:
         target, account = self._target, self._target.account
+        if not target.links:
+            wants = f"It asks for more access ({' '.join(challenge.scope)})." if reason == "insufficient_scope" else ""
+            return account_refused(target.title, wants, of_organization=account is not None)
         granted = account.scopes if account is not None and reason == "insufficient_scope" else ()
         error = SignInRequiredError(
             target.server_id,
@@ -109,7 +115,3 @@ class Signer:
         )
         error.challenge = challenge
         return error
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)

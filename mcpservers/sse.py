@@ -21,9 +21,9 @@ from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, j
 from pydantic import ValidationError
 
 from chatui.errors import ChatUIError
+from chatui.netguard import origin
 from mcpservers.errors import ServerUnavailableError
 from mcpservers.mending import mended
-from mcpservers.placeholders import origin_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +89,12 @@ class SSETransport:
             self._to_session.close()
 
     def _endpoint(self, data: str) -> str:
-        url = urljoin(self._url, data.strip())
-        if origin_of(url) != origin_of(self._url):
+        try:
+            url = urljoin(self._url, data.strip())
+            same = origin(httpx2.URL(url)) == origin(httpx2.URL(self._url))
+        except (ValueError, httpx2.InvalidURL):
+            raise _unfit("its event stream names an endpoint that is no address") from None
+        if not same:
             raise _unfit("its event stream names an endpoint of another origin")
         return url
 

@@ -88,7 +88,8 @@ class ConnectionTarget:
     """What to connect to and as whom, with every placeholder resolved. Its `repr` shows no secret.
 
     Times are seconds. `era` is what the last connection learnt (`MCPServer.era`). `source` gives the bearer token of
-    each request; without one, `signs_in` tells that the server's accounts are people's, and that this is nobody's.
+    each request; without one, `signs_in` tells that the server has accounts, and that this is nobody's. `links` tells
+    whether people link accounts of their own there, so that who is refused can be sent to sign in.
     """
 
     key: ConnectionKey
@@ -106,9 +107,10 @@ class ConnectionTarget:
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     era: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    allowances: tuple[str, ...] = ()  # private `host:port` that the operator's environment names
+    allowances: tuple[str, ...] | None = ()  # as `extra` of `chatui.netguard`; None: public addresses alone
     asks_people: bool = field(default=False, compare=False, hash=False)  # a session of it has asked during a call
     signs_in: bool = False
+    links: bool = True
     account: Account | None = None
     source: TokenSource | None = field(default=None, repr=False, compare=False, hash=False)
     late: Late | None = field(default=None, repr=False, compare=False, hash=False)
@@ -175,6 +177,7 @@ def target_of(
     account: Account | None = None,
     source: TokenSource | None = None,
     late: LateValues | None = None,
+    links: bool = True,
 ) -> ConnectionTarget:
     """The target for `actor` of `server`, with the actor's own `variables`. Pure: no query, no network.
 
@@ -212,8 +215,9 @@ def target_of(
         era=dict(server.era or {}),
         asks_people=server.asks_people,
         secrets=_secrets(resolved, declared, variables) + _operators(server),
-        allowances=tuple(allowances),
+        allowances=None if server.allowances is None else tuple(allowances),
         signs_in=server.signs_in,
+        links=links,
         account=account,
         source=source,
         late=Late(late, lambda now: _resolved(server, {**values, **now})) if names and late is not None else None,

@@ -54,6 +54,10 @@ class User(AbstractUser):
 
 
 class Organization(models.Model):
+    class OwnServers(models.TextChoices):
+        NOBODY = "nobody", _("Nobody")
+        MEMBERS = "members", _("Members, admins and owners, each for themselves alone")
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=120)
@@ -70,6 +74,13 @@ class Organization(models.Model):
         _("keep contents of tool calls"),
         default=False,
         help_text=_("Arguments and results, encrypted, with each entry. Only auditors and owners can read them."),
+    )
+    own_servers = models.CharField(
+        _("who may add MCP servers of their own"),
+        max_length=16,
+        choices=OwnServers.choices,
+        default=OwnServers.NOBODY,
+        help_text=_("Only agents that use people's own servers offer them, and each person only their own."),
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -14,39 +14,43 @@ from agents.models import Agent, AgentServer
 from conversations.api.door import Call
 from conversations.api.variables import declared_variables
 from conversations.linking.overview import Account, account_json, identity_of, own_accounts
-from conversations.usable import reaches, usable_agents
+from conversations.usable import own_servers, servers_of, usable_agents
 from mcpservers import catalogue
 from mcpservers.approvals import Do, matches
 from mcpservers.catalogue import OfferedTool, ServerState
-from mcpservers.models import UserVariables
+from mcpservers.giving import reaches
+from mcpservers.models import MCPServer, UserVariables
 
 
 async def index(call: Call) -> HttpResponse:
     """No server is connected for this: states and tools are what is known of them."""
     agents, own = await call.rows(load)
-    wanted = list({row.server_id for agent in agents for row in agent.servers.all()})
+    wanted = list({row.server_id for agent in agents for row in servers_of(agent, own.servers)})
     states = {state.slug: state for state in await catalogue.server_states(call.actor, wanted)}
     return JsonResponse({"items": [agent_json(call.actor, agent, states, own) for agent in agents]})
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a person has, by server: values of its variables, accounts at it."""
+    """What a person has: servers, and by server values of its variables, accounts at it."""
 
     values: Mapping[UUID, Mapping[str, str]]
     accounts: Mapping[UUID, Sequence[Account]]
+    servers: Sequence[MCPServer] = ()
 
 
 def load(actor: Actor) -> tuple[list[Agent], Own]:
     """The usable agents, and what the actor has at their servers; a constant number of queries."""
     agents = usable_agents(actor)
-    servers = {row.server_id: row.server for agent in agents for row in agent.servers.all()}
+    mine = own_servers(actor)
+    servers = {row.server_id: row.server for agent in agents for row in servers_of(agent, mine)}
     stored = UserVariables.objects.filter(user_id=actor.user_id, server__in=servers)
-    return agents, Own({row.server_id: row.values for row in stored}, own_accounts(actor, servers.values()))
+    values = {row.server_id: row.values for row in stored}
+    return agents, Own(values, own_accounts(actor, servers.values()), mine)
 
 
 def agent_json(actor: Actor, agent: Agent, states: Mapping[str, ServerState], own: Own) -> dict[str, Any]:
-    rows = [row for row in agent.servers.all() if reaches(actor, row.server.grants.all())]
+    rows = [row for row in servers_of(agent, own.servers) if reaches(actor, row.server, row.server.grants.all())]
     profile = agent.model
     return {
         "slug": agent.slug,
@@ -65,6 +69,7 @@ def server_json(actor: Actor, agent: Agent, row: AgentServer, state: ServerState
         "slug": row.server.slug,
         "title": row.server.title,
         "description": row.server.description,
+        "own": row.server.owner_id is not None,
         "state": state.state if state else "unknown",
         "message": state.message if state else "",
         "retry_at": state.retry_at.isoformat() if state and state.retry_at else None,

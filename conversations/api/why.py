@@ -13,7 +13,7 @@ from agents.models import Agent
 from chatui.errors import InvalidRequestError, NotFoundError
 from conversations.api.door import Call
 from conversations.explaining import explain
-from conversations.usable import reaches
+from mcpservers.giving import reaches
 from mcpservers.models import MCPServer
 
 
@@ -35,7 +35,7 @@ def explanation(actor: Actor, slug: str, tool: str, agent_slug: str) -> dict[str
         if agent is None:
             raise NotFoundError(public_message="There is no such agent.")
     used = agent is not None and server is not None and agent.servers.filter(server=server).exists()
-    if server is None or not (used or reaches(actor, server.grants.all())):
+    if server is None or not (used or reaches(actor, server, server.grants.all())):
         raise NotFoundError(public_message="There is no such server.")
     found = explain(User.objects.get(pk=actor.user_id), server, tool, agent)
     steps = [{"subject": step.subject, "answer": step.answer, "reason": step.reason} for step in found.steps]

@@ -15,8 +15,9 @@ from django.utils import timezone
 from accounts.actors import Actor
 from chatui.rows import in_rows
 from conversations.api.variables import declared_variables
-from conversations.usable import reaches, usable_agents
+from conversations.usable import own_servers, servers_of, usable_agents
 from mcpservers import catalogue
+from mcpservers.giving import reaches
 from mcpservers.models import LinkedAccount, MCPServer, Transport, UserVariables
 from mcpservers.oauth.exchange import is_on_behalf
 from mcpservers.oauth.machine import is_machine
@@ -56,7 +57,8 @@ class Account:
 class Connection:
     """`identity` is whose account the server is used with: "own", "organization", "on_behalf", or "" for none.
 
-    `state` is as in `ServerState`; `agents` are the names of those that use the server.
+    `state` is as in `ServerState`; `agents` are the names of those that use the server; `is_own` is of a server that
+    the person has added, who sees it here also where it may not be used any more.
     """
 
     slug: str
@@ -71,6 +73,7 @@ class Connection:
     accounts: tuple[Account, ...] = ()
     variables: tuple[Mapping[str, Any], ...] = ()
     agents: tuple[str, ...] = ()
+    is_own: bool = False
 
     @property
     def can_connect(self) -> bool:
@@ -104,11 +107,12 @@ async def connections_of(actor: Actor) -> list[Connection]:
 def _load(actor: Actor) -> _Loaded:
     """A constant number of queries, however many servers."""
     rows = MCPServer.objects.visible_to(actor).prefetch_related("grants")
-    servers = [server for server in rows if reaches(actor, server.grants.all())]
+    servers = [server for server in rows if server.owner_id or reaches(actor, server, server.grants.all())]
     stored = UserVariables.objects.filter(user_id=actor.user_id, server__in=[server.pk for server in servers])
     agents: dict[UUID, list[str]] = defaultdict(list)
+    mine = own_servers(actor)
     for agent in usable_agents(actor):
-        for used in agent.servers.all():
+        for used in servers_of(agent, mine):
             agents[used.server_id].append(agent.name)
     return _Loaded(servers, own_accounts(actor, servers), {row.server_id: row.values for row in stored}, agents)
 
@@ -127,6 +131,7 @@ def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -
         accounts=tuple(loaded.accounts.get(server.pk, ())),
         variables=tuple(declared_variables(server, loaded.values.get(server.pk, {}))),
         agents=tuple(loaded.agents.get(server.pk, ())),
+        is_own=server.owner_id is not None,
     )
 
 
@@ -184,6 +189,7 @@ def connection_json(connection: Connection, organization: str) -> dict[str, Any]
         "title": connection.title,
         "description": connection.description,
         "host": connection.host,
+        "own": connection.is_own,
         "identity": connection.identity,
         "state": connection.state,
         "message": connection.message,

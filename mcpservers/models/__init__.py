@@ -1,8 +1,9 @@
 """Rows of MCP servers, of what people link to them, and of what admins accepted of them."""
 
 from mcpservers.models.linking import LinkAttempt, LinkedAccount, OAuthClient, OAuthDiscovery, SignInToken
-from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView
+from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView, accepted_somewhere, is_accepted
 from mcpservers.models.servers import (
+    OWN_PREFIX,
     AbstractGrant,
     CatalogueEntry,
     MCPServer,
@@ -14,6 +15,7 @@ from mcpservers.models.servers import (
 )
 
 __all__ = [
+    "OWN_PREFIX",
     "AbstractGrant",
     "CatalogueEntry",
     "LinkAttempt",
@@ -28,6 +30,8 @@ __all__ = [
     "ToolView",
     "Transport",
     "UserVariables",
+    "accepted_somewhere",
+    "is_accepted",
     "one_grantee",
     "server_slug_validator",
 ]

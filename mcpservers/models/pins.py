@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from django.db import models
+from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext_lazy as _
 
 from accounts.models import User
@@ -77,3 +78,19 @@ class ToolSighting(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["view", "version"], name="one_sighting_per_version")]
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the version is accepted in this view. Needs the version loaded."""
+        return is_accepted(self.version.decision, self.accepted)
+
+
+def is_accepted(decision: str, accepted: bool) -> bool:
+    """The rule: what was decided of a version holds for everybody, else what the view's first use accepted."""
+    return decision == ToolVersion.Decision.ACCEPTED or (not decision and accepted)
+
+
+def accepted_somewhere() -> Q:
+    """The same rule for a query of versions: those that are accepted in some view."""
+    used = ToolSighting.objects.filter(version=OuterRef("pk"), accepted=True)
+    return Q(decision=ToolVersion.Decision.ACCEPTED) | Q(Exists(used), decision=ToolVersion.Decision.NONE)

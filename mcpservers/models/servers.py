@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
@@ -19,6 +19,8 @@ from chatui.fields import EncryptedJSONField
 
 if TYPE_CHECKING:
     from django_stubs_ext.db.models.manager import RelatedManager
+
+    from accounts.actors import Actor
 
 # No underscore: `__` separates the server from the tool in exposed names.
 server_slug_validator = RegexValidator(
@@ -36,8 +38,21 @@ class Transport(models.TextChoices):
     STDIO = "stdio", _("stdio (a local process)")
 
 
+# Begins the slugs of people's own servers, and those of no others: what one person sees has no name twice.
+OWN_PREFIX = "my-"
+
+
+class MCPServerQuerySet(TenantQuerySet):
+    def visible_to(self, actor: Actor) -> Self:
+        """The organization's servers, and the actor's own."""
+        return super().visible_to(actor).filter(Q(owner=None) | Q(owner=actor.user_id))
+
+
 class MCPServer(TenantModel):
-    """A definition: what to connect to and how. The *effective definition* is what its hash covers."""
+    """A definition: what to connect to and how. The *effective definition* is what its hash covers.
+
+    With an `owner` it is a server of that person, who made it and whom alone it serves: `mcpservers.own`.
+    """
 
     class Trust(models.TextChoices):
         FIRST_USE = "first-use", _("Trust tools when first seen")
@@ -48,6 +63,7 @@ class MCPServer(TenantModel):
         ACCEPT = "accept", _("Accept them when first seen, unless something about them is suspicious")
         REVIEW = "review", _("An admin accepts each of them")
 
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, null=True, blank=True, editable=False, related_name="+")
     slug = models.CharField(max_length=24, validators=[server_slug_validator])
     title = models.CharField(max_length=120)
     description = models.TextField(blank=True)
@@ -76,12 +92,12 @@ class MCPServer(TenantModel):
     obo_author = models.CharField(max_length=40, blank=True, default="", editable=False)
     last_error = models.TextField(blank=True, editable=False)
     last_connected_at = models.DateTimeField(null=True, blank=True, editable=False)
-    # A session has asked a person during a call; it does not say during which, so calls go one at a time since.
-    asks_people = models.BooleanField(default=False, editable=False)
+    # Where a session has asked a person during a call (see `place`): another place has to ask first.
+    asked_at = models.CharField(max_length=32, blank=True, default="", editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
-    objects = TenantQuerySet.as_manager()
+    objects = MCPServerQuerySet.as_manager()
 
     if TYPE_CHECKING:
         grants: RelatedManager[ServerGrant]
@@ -89,7 +105,20 @@ class MCPServer(TenantModel):
     class Meta:
         verbose_name = "MCP server"
         ordering = ["title"]
-        constraints = [models.UniqueConstraint(fields=["organization", "slug"], name="one_server_per_slug")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "slug"], condition=Q(owner=None), name="one_server_per_slug"
+            ),
+            models.UniqueConstraint(
+                fields=["organization", "owner", "slug"],
+                condition=Q(owner__isnull=False),
+                name="one_own_server_per_slug",
+            ),
+            # A process on the operator's machine is nobody's to define.
+            models.CheckConstraint(
+                condition=Q(owner=None) | ~Q(transport="stdio"), name="own_servers_are_no_processes"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.title
@@ -110,12 +139,28 @@ class MCPServer(TenantModel):
             "env": self.env,
             "variables": self.variables,
             "oauth": {} if self.oauth is None and self.signs_in else self.oauth,
+            **({"owner": str(self.owner_id)} if self.owner_id is not None else {}),
         }
+
+    @property
+    def allowances(self) -> tuple[str, ...] | None:
+        """For `chatui.netguard`: a person's own server is at a public address, whatever the operator allows."""
+        return () if self.owner_id is None else None
 
     @property
     def signs_in(self) -> bool:
         """Whether people (or the organization) need an account there: by the definition, or as it was learnt."""
         return self.oauth is not None or (bool(self.needs_oauth) and self.needs_oauth == self.oauth_binding())
+
+    @property
+    def asks_people(self) -> bool:
+        """Whether its sessions ask during a call. They do not say during which, so its calls go one at a time."""
+        return bool(self.asked_at) and self.asked_at == self.place()
+
+    def place(self) -> str:
+        """Hash of what is connected to, whoever does it and with whatever values: 32 hexadecimal digits."""
+        text = json.dumps([self.transport, self.url, self.command, self.args])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def oauth_binding(self) -> str:
         """Hash of what a token may be sent to and who issues it, 32 hex digits; scopes and secrets may change."""

@@ -15,11 +15,12 @@ from django.utils import timezone
 from accounts import audit
 from accounts.actors import Actor, find_actor
 from accounts.audit import Target
-from accounts.policy import Action, allows, granted
+from accounts.policy import Action, allows
 from accounts.redirects import is_local_path
 from chatui.errors import NotFoundError, PermissionDeniedError
 from chatui.rows import writing
 from mcpservers.errors import LinkError
+from mcpservers.giving import given
 from mcpservers.models import LinkAttempt, LinkedAccount, MCPServer, OAuthClient
 from mcpservers.oauth.grants import Granted
 from mcpservers.oauth.identity import Identity, free_name
@@ -63,7 +64,7 @@ def usable_server(actor: Actor, server_id: UUID) -> MCPServer:
     for verdict in (
         allows(actor, Action.CALL_TOOL),
         # A denied tool takes that tool, not the server.
-        granted(actor, [grant for grant in server.grants.all() if not (grant.deny and grant.tool)]),
+        given(actor, server, [grant for grant in server.grants.all() if not (grant.deny and grant.tool)]),
     ):
         if not verdict:
             raise PermissionDeniedError(verdict.reason, public_message=verdict.reason)
@@ -180,7 +181,7 @@ def _still_allowed(user_id: UUID, server: MCPServer, binding: str) -> None:
 
 def failed(user_id: UUID | None, server: MCPServer | None, error: LinkError) -> None:
     """Record that linking failed, and why; by whoever came, None for a visitor, and of no server if it is not known."""
-    known = {"server_id": server.pk, "server": server.slug} if server is not None else {}
+    known: dict[str, Any] = {"server_id": server.pk, "server": server.slug} if server is not None else {}
     audit.record(
         "link.failed",
         organization_id=server.organization_id if server is not None else None,

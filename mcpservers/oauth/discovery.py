@@ -47,7 +47,7 @@ async def discover(server: MCPServer, *, challenge: Challenge | None = None, fre
         if kept is not None and (challenge is None or challenge.resource_metadata in ("", kept.resource_metadata)):
             return await _with_scopes(server, kept, challenge)
     try:
-        async with asyncio.timeout(SECONDS), Web() as web:
+        async with asyncio.timeout(SECONDS), Web(extra=server.allowances) as web:
             found, seconds = await _found(web, server, challenge)
     except TimeoutError:
         host = metadata.origin_of(server.url)

@@ -46,7 +46,7 @@ async def redeem(server: MCPServer, sign_in: SignIn, scope: str) -> Granted:
     credentials = await in_rows(_credentials, server, discovered.auth_methods)
     form = {"grant_type": JWT_BEARER, "assertion": assertion.access_token}
     form |= {name: value for name, value in (("resource", discovered.resource), ("scope", scope)) if value}
-    async with Web() as web:
+    async with Web(extra=server.allowances) as web:
         return await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form)
 
 

@@ -19,10 +19,12 @@ def is_machine(server: MCPServer) -> bool:
     return (server.oauth or {}).get("grant") == "client_credentials"
 
 
-def account_for(server: MCPServer) -> LinkedAccount:
-    """The machine account of `server`, made now if there is none; for another definition it begins anew."""
-    rows = LinkedAccount.objects.as_system().filter(server=server, user=None)
-    account = rows.first()
+def account_for(server: MCPServer, *, known: LinkedAccount | None = None) -> LinkedAccount:
+    """The machine account of `server`, made now if there is none; for another definition it begins anew.
+
+    One query, unless it is `known`.
+    """
+    account = known or LinkedAccount.objects.as_system().filter(server=server, user=None).first()
     binding = server.oauth_binding()
     if account is None or account.binding != binding or account.state != LinkedAccount.State.READY:
         anew: dict[str, Any] = {
@@ -56,7 +58,7 @@ async def redeem(account: LinkedAccount) -> Granted:
     """
     server = account.server
     discovered = await discover(server)
-    async with Web() as web:
+    async with Web(extra=server.allowances) as web:
         account.client = await registration.client_for(web, server, discovered)
         account.issuer, account.resource = discovered.issuer, discovered.resource
         form = {"grant_type": "client_credentials"}

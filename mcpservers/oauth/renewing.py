@@ -130,7 +130,7 @@ async def _refresh(account: LinkedAccount) -> Granted:
     if account.resource:
         form["resource"] = account.resource
     credentials = client_auth.credentials_of(client, account.server)
-    async with Web() as web:
+    async with Web(extra=account.server.allowances) as web:
         try:
             return await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form)
         except GrantRefusedError as refusal:

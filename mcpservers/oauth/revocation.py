@@ -21,7 +21,7 @@ async def revoke(account: LinkedAccount) -> str:
             return "The sign-in service could not be told, because this server names another one now."
         if not discovered.revocation_endpoint:
             return "The sign-in service offers no way to be told: end the access there if you want to be sure."
-        async with Web() as web:
+        async with Web(extra=account.server.allowances) as web:
             for kind in ("refresh_token", "access_token"):
                 if tokens.get(kind):
                     headers, proof = client_auth.credentials_of(client, account.server).apply(discovered.issuer)

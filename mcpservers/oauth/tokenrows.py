@@ -12,7 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from chatui.errors import ChatUIError
-from mcpservers.errors import ServerUnavailableError, SignInReason, SignInRequiredError
+from mcpservers.errors import SignInReason, SignInRequiredError, account_refused
 from mcpservers.models import LinkedAccount
 
 State = LinkedAccount.State
@@ -66,10 +66,7 @@ class TokenRow:
     def needs_person(self, reason: SignInReason) -> ChatUIError:
         """The error for a token that cannot be had: for a machine account no sign-in of a person helps."""
         if self.user_id is None:
-            return ServerUnavailableError(
-                f"The organization's account at “{self.title}” is not accepted.",
-                public_message=f"The organization's account at “{self.title}” is not accepted. Tell an administrator.",
-            )
+            return account_refused(self.title)
         return SignInRequiredError(
             self.server_id,
             self.slug,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx2
 
 from chatui.errors import ChatUIError
-from chatui.netguard import AddressRefusedError, GuardedTransport, RedirectRefusedError
+from chatui.netguard import AddressRefusedError, Extra, GuardedTransport, RedirectRefusedError
 from chatui.text import clean_json
 from mcpservers.errors import LinkError
 
@@ -61,7 +61,7 @@ class Web:
     Raises `LinkError` (`unreachable`, `timeout`, `too_large`, `address_refused`, `redirected`) and nothing of httpx2's.
     """
 
-    def __init__(self, *, extra: Iterable[str] = (), seconds: float = SECONDS) -> None:
+    def __init__(self, *, extra: Extra = (), seconds: float = SECONDS) -> None:
         self._transport = GuardedTransport(extra=extra, max_bytes=MAX_BYTES, connections=10)
         self._client = httpx2.AsyncClient(
             transport=self._transport,

@@ -1,14 +1,14 @@
 // The HTTP API: JSON in and out, the session's cookie, CSRF for writes, errors as one kind of value.
 
 /** `code` is the server's (or `offline`, `signed_out`, `unreadable`); the message may be shown. */
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(code, message, status = 0, requestId = "") {
     super(message);
     Object.assign(this, { code, status, requestId });
   }
 }
 
-export function cookie(name, cookies = document.cookie) {
+function cookie(name, cookies = document.cookie) {
   for (const pair of cookies.split("; ")) {
     const at = pair.indexOf("=");
     if (pair.slice(0, at) === name) return decodeURIComponent(pair.slice(at + 1));

@@ -16,7 +16,7 @@ import { restoreOutbox } from "./sending.js";
 import { initShortcuts } from "./shortcuts.js";
 import { listenForSignIns } from "./sign-in.js";
 import { Sidebar } from "./sidebar.js";
-import { ChatSocket } from "./socket.js";
+import { ChatSocket, socketAddress } from "./socket.js";
 import { initialState } from "./state.js";
 import { createStore } from "./store.js";
 import { initTheme } from "./theme.js";
@@ -51,10 +51,9 @@ chat.api = createApi({
 });
 chat.outbox = createOutbox(scope, storageOf("sessionStorage"));
 chat.list = createList(chat);
-chat.socket = new ChatSocket(
-  `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/o/${config.organization.slug}/`,
-  { onFrame: (frame) => onFrame(chat, frame), onState: connectionIs },
-);
+chat.socket = new ChatSocket(socketAddress(config.organization.slug), {
+  onFrame: (frame) => onFrame(chat, frame), onState: connectionIs,
+});
 chat.loadAgents = (options) => loadAgents(chat, options);
 chat.chooseAgent = (slug) => chooseAgent(chat, slug);
 chat.chooseTools = (tools) => chooseTools(chat, tools);

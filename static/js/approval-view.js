@@ -15,7 +15,7 @@ const CLAIMS = {
 };
 
 /** The server's hints in words, which are its claims and nothing more. */
-export function claimWords(claims) {
+function claimWords(claims) {
   return Object.entries(CLAIMS)
     .map(([name, [yes, no]]) => (claims?.[name] === true ? yes : claims?.[name] === false ? no : null))
     .filter(Boolean);
@@ -35,7 +35,7 @@ export const SCOPES = [
  * `loading` says what there is instead. `can`: it is open; `busy`: an answer is on the way; `state` says how it stands.
  * `decide(decision, {note, args, scope})`. `facts` are further lines: [[name, value]].
  */
-export function Approval({ id, call, details, value, loading, can, state, error, decide, facts = [], level = 3 }) {
+export function Approval({ id, call, details, value, loading, can, state, error, decide, facts = [] }) {
   const [denying, setDenying] = useState(false);
   const [note, setNote] = useState("");
   const [edited, setEdited] = useState(null);
@@ -45,14 +45,13 @@ export function Approval({ id, call, details, value, loading, can, state, error,
   const mine = details.can_decide !== false;
   const ready = can && value !== undefined && !problem;
   const changed = () => (edited === null ? {} : { args: JSON.parse(edited) });
-  const Heading = `h${level}`;
   const back = () => {
     setDenying(false);
     document.getElementById(`ask-${id}`)?.focus(); // the button is gone, and who uses the keyboard stays at the card
   };
 
   return html`<section class="approval" aria-labelledby=${title} id=${`ask-${id}`} tabindex="-1">
-    <${Heading} class="approval-title" id=${title}><${Icon} name="shield" size=${20} /><span>${mine ? "Allow " : ""}<strong>${toolWords(call)}</strong> on <strong>${server}</strong>${mine ? "?" : ""}</span></${Heading}>
+    <h3 class="approval-title" id=${title}><${Icon} name="shield" size=${20} /><span>${mine ? "Allow " : ""}<strong>${toolWords(call)}</strong> on <strong>${server}</strong>${mine ? "?" : ""}</span></h3>
     <dl class="approval-facts">
       ${facts.map(([name, words]) => html`<div key=${name}><dt>${name}</dt><dd>${words}</dd></div>`)}
       <div><dt>Tool</dt><dd><code>${visible(call.tool || "")}</code></dd></div>
@@ -66,8 +65,8 @@ export function Approval({ id, call, details, value, loading, can, state, error,
       : edited === null
         ? html`<${Arguments} value=${value} />`
         : html`<textarea class="approval-edit" rows="8" spellcheck="false" aria-label="Arguments as JSON" value=${edited}
-            ref=${focus} aria-invalid=${Boolean(problem)} onInput=${(event) => setEdited(event.target.value)}></textarea>
-            ${problem && html`<p class="field-error">${problem}</p>`}`}
+            ref=${focus} aria-invalid=${Boolean(problem)} aria-describedby=${problem ? `problem-${id}` : undefined} onInput=${(event) => setEdited(event.target.value)}></textarea>
+            ${problem && html`<p class="field-error" id=${`problem-${id}`}>${problem}</p>`}`}
     ${denying && html`<div class="field"><label for=${`note-${id}`}>Tell the agent why (optional)</label>
       <textarea id=${`note-${id}`} ref=${focus} rows="2" maxlength="4000" value=${note} onInput=${(event) => setNote(event.target.value)}></textarea></div>`}
     <div class="approval-actions">

@@ -1,15 +1,16 @@
 // The card in the chat that asks before a tool runs.
 import { Approval } from "./approval-view.js";
 import { useChat, useStore } from "./context.js";
-import { decide } from "./deciding.js";
+import { askedAbout, decide } from "./deciding.js";
 import { html } from "./html.js";
 import { useRemaining } from "./remaining.js";
+import { answerTo } from "./requests.js";
 import { isShortened, useWholeCall } from "./values.js";
 
 export function ApprovalCard({ call, live }) {
   const chat = useChat();
   const { details = {}, expires_at: expires } = call.question || {};
-  const decision = useStore((state) => state.decisions[call.id]);
+  const decision = useStore((state) => answerTo(state, askedAbout(call)));
   const shortened = isShortened(call.arguments);
   const whole = useWholeCall(call, shortened);
   const left = useRemaining(expires);
@@ -17,7 +18,7 @@ export function ApprovalCard({ call, live }) {
   return html`<${Approval} id=${call.id} call=${call} details=${{ ...details, reason: call.reason || details.reason }}
     value=${shortened ? whole?.call?.arguments : call.arguments} loading=${whole?.error} can=${live && !taken && left !== ""}
     state=${stateWords({ live, taken, decision, left, call })} error=${decision?.state === "failed" ? decision.message : ""}
-    decide=${(verdict, more) => decide(chat, call.id, verdict, more)} />`;
+    decide=${(verdict, more) => decide(chat, call, verdict, more)} />`;
 }
 
 function stateWords({ live, taken, decision, left, call }) {

@@ -1,5 +1,5 @@
 // Which conversation is shown: opening, loading again, switching branches, and the address that goes with it.
-import { asksMeanwhile, loaded } from "./state.js";
+import { loaded } from "./state.js";
 import { newestLeaf } from "./tree.js";
 import { createTurn } from "./turn.js";
 
@@ -20,7 +20,7 @@ export function setAddress(chat, id, { replace = false } = {}) {
 }
 
 const NOTHING = {
-  messages: {}, leaf: null, turn: null, pending: null, stopping: null, decisions: {}, editing: null, notice: null,
+  messages: {}, leaf: null, turn: null, pending: null, stopping: null, editing: null, notice: null,
   asked: false, accounts: {},
 };
 
@@ -63,8 +63,7 @@ export async function load(chat, id) {
   if (loading.signal.aborted) return;
   const { conversation, messages, leaf, open } = loaded(found);
   const message = open && Object.values(messages).find((one) => one.role === "assistant" && one.turn_id === open.id);
-  const status = message?.parts.some(asksMeanwhile) ? "waiting" : open?.status;
-  const turn = message ? createTurn(open.id, message.seq, message, status) : null;
+  const turn = message ? createTurn(open.id, message.seq, message, open.status) : null;
   chat.store.set((state) => {
     // Frames may have come while this was fetched: whichever knows more is kept.
     const ahead = turn && state.turn && state.turn.id === turn.id && state.turn.seq > turn.seq;

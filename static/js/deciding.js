@@ -1,27 +1,20 @@
 // Decisions about single calls: allow, deny, cancel.
 import { announce } from "./announce.js";
-import { load } from "./conversation.js";
-import { newId } from "./ids.js";
+import { forget, request } from "./requests.js";
 
-const byRequest = new Map(); // request id → call id
+/** What a decision about `call` is kept under: another question about the same call is another decision. */
+export function askedAbout(call) {
+  return call.question?.id || call.id;
+}
 
-/** Decide once: while it is under way, or after it was taken, nothing more is sent. */
-export function decide(chat, callId, decision, { note = "", args, scope } = {}) {
-  const { decisions } = chat.store.get();
-  if (decisions[callId]?.state === "sending") return;
-  const requestId = newId();
-  const frame = { type: "call.decide", request_id: requestId, call_id: callId, decision };
+export function decide(chat, call, decision, { note = "", args, scope } = {}) {
+  const frame = { type: "call.decide", call_id: call.id, decision };
   if (note.trim()) frame.note = note.trim();
   if (args !== undefined) frame.arguments = args;
   if (scope) frame.scope = scope;
-  if (!chat.socket.send(frame)) {
-    mark(chat, callId, { state: "failed", message: "There is no connection. Try again when it is back." });
-    return;
-  }
-  byRequest.set(requestId, callId);
-  mark(chat, callId, { state: "sending", decision });
+  if (!request(chat, askedAbout(call), frame, { decision })) return;
   announce(decision === "deny" ? "Denied." : "Allowed.");
-  goOn(chat, callId);
+  goOn(chat, call.id);
 }
 
 /** The card goes, and with it the focus of who decided in it: on to the next question, else to the message field. */
@@ -33,41 +26,13 @@ function goOn(chat, callId) {
 }
 
 export function cancelCall(chat, callId) {
-  const requestId = newId();
-  if (!chat.socket.send({ type: "call.cancel", request_id: requestId, call_id: callId })) {
-    chat.toast("There is no connection. The call goes on.");
-    return;
-  }
-  byRequest.set(requestId, callId);
-  mark(chat, callId, { state: "cancelling" });
-}
-
-function mark(chat, callId, decision) {
-  chat.store.set((state) => ({ decisions: { ...state.decisions, [callId]: decision } }));
-}
-
-/** The call is asked about: what was decided before was of another question. */
-export function asked(chat, callId) {
-  if (chat.store.get().decisions[callId]) mark(chat, callId, undefined);
-}
-
-/** An error for such a request. Decided elsewhere is no error: see how it stands. */
-export function settledByRequest(chat, frame) {
-  const callId = byRequest.get(frame.request_id);
-  if (!callId) return;
-  byRequest.delete(frame.request_id);
-  if (frame.code === "already_answered") {
-    const { conversation } = chat.store.get();
-    mark(chat, callId, undefined);
-    if (conversation) load(chat, conversation.id);
-    return;
-  }
-  mark(chat, callId, { state: "failed", message: frame.message });
-  announce(frame.message);
+  const sent = request(chat, callId, { type: "call.cancel", call_id: callId });
+  if (!sent) chat.toast("There is no connection. The call goes on.");
 }
 
 /** `question.changed`: the answer came from here, another tab or another device, or it is too late for one. */
 export function settled(chat, questionId, questionState) {
+  if (questionState !== "open") forget(chat, questionId);
   chat.store.set((state) => {
     const { turn } = state;
     if (!turn) return null;

@@ -1,12 +1,13 @@
 // The card of a server's question: a form made from its schema, or an address to open; accept, decline or cancel.
 import { useEffect, useRef } from "preact/hooks";
-import { answer, answerTo, change } from "./answering.js";
+import { answer } from "./answering.js";
 import { useChat, useStore } from "./context.js";
 import { answerOf, fieldsOf, initialValues, safeAddress } from "./elicitation-form.js";
 import { Field } from "./elicitation-fields.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { useRemaining } from "./remaining.js";
+import { answerTo, change } from "./requests.js";
 import { visible } from "./values.js";
 import { toolWords } from "./words.js";
 

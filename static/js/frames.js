@@ -1,10 +1,10 @@
 // What each frame of the server does to the state.
 import { announce, announceNow } from "./announce.js";
-import { answerRefused } from "./answering.js";
 import { anyOf } from "./approval-view.js";
 import { countApprovals } from "./approvals.js";
 import { follow, load, openConversation } from "./conversation.js";
-import { asked, settled, settledByRequest } from "./deciding.js";
+import { settled } from "./deciding.js";
+import { forget, requestRefused, unlock } from "./requests.js";
 import { refused, resend, started } from "./sending.js";
 import { heard } from "./sign-in.js";
 import { openTurns } from "./state.js";
@@ -22,6 +22,7 @@ const HANDLERS = {
     chat.store.set({ running: openTurns(frame.turns) });
     countApprovals(chat);
     resend(chat);
+    unlock(chat);
     const open = conversation && frame.turns.find((one) => one.conversation_id === conversation.id);
     if (turn) follow(chat);
     // What began or ended elsewhere while there was no connection is fetched.
@@ -32,8 +33,8 @@ const HANDLERS = {
   "error"(chat, frame) {
     if (!frame.request_id) {
       console.warn("chatui: the server reports", frame.code, frame.message);
-    } else if (!refused(chat, frame) && !answerRefused(chat, frame)) {
-      settledByRequest(chat, frame);
+    } else if (!refused(chat, frame)) {
+      requestRefused(chat, frame);
     }
   },
   "conversation.updated"(chat, frame) {
@@ -76,7 +77,8 @@ async function onTurnFrame(chat, frame) {
   }
   const next = reduce(turn, frame);
   if (next === turn) return;
-  if (frame.type === "call.approval") asked(chat, frame.call_id);
+  if (frame.type === "call.approval") forget(chat, frame.question_id);
+  if (frame.type === "call.finished") forget(chat, frame.call_id);
   if (next.stale && !turn.stale) {
     chat.store.set({ turn: next });
     follow(chat);

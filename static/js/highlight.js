@@ -23,7 +23,7 @@ const EXTENSIONS = {
 const TOO_LONG = 200_000; // characters: colours are not worth a frozen page
 
 /** The language that is meant, by our name; "" where there are no colours for it. */
-export function languageOf(info) {
+function languageOf(info) {
   const name = (info || "").trim().split(/[\s{,:]/)[0].toLowerCase();
   const known = Object.hasOwn(ALIASES, name) ? ALIASES[name] : name;
   return LANGUAGES.has(known) ? known : "";

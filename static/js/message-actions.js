@@ -17,7 +17,7 @@ export function IconButton({ icon, name, onClick, disabled, size = 17, ...more }
     <${Icon} name=${icon} size=${size} /></button>`;
 }
 
-export function CopyButton({ text, name = "Copy" }) {
+function CopyButton({ text, name = "Copy" }) {
   const [done, setDone] = useState(false);
   return html`<${IconButton} icon=${done ? "check" : "copy"} name=${done ? "Copied" : name} onClick=${async () => {
     if (!(await copy(text, "Message copied"))) return;

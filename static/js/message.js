@@ -1,6 +1,5 @@
 // One message: what was said, by whom, what one can do with it.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { anyOf } from "./approval-view.js";
 import { useChat, useStore } from "./context.js";
 import { failure } from "./errors.js";
 import { html } from "./html.js";
@@ -11,11 +10,12 @@ import { Parts, StatusLine } from "./parts.js";
 import { continueAnswer, regenerate, send } from "./sending.js";
 import { setting } from "./settings.js";
 import { agentOf } from "./state.js";
+import { statusWords } from "./status-words.js";
 import { Artifact } from "./toolresult.js";
 import { copy } from "./clipboard.js";
-import { clock, dayAndTime, ENDINGS, PROGRESS } from "./words.js";
+import { clock, dayAndTime, ENDINGS } from "./words.js";
 
-export function plainText(message) {
+function plainText(message) {
   const texts = message.parts.filter((part) => part.type === "text" && part.kind !== "trailing").map((part) => part.text);
   return texts.join("\n\n");
 }
@@ -102,24 +102,6 @@ function Status({ message, turn }) {
   return words ? html`<${StatusLine} words=${words} since=${since.current} still=${turn?.status === "waiting"} />` : null;
 }
 
-/** What is going on, in words; "" while the text itself shows it. */
-export function statusWords({ message, turn, stopping, connected }) {
-  if (!connected) return "Waiting for the connection";
-  if (stopping) return "Stopping";
-  if (!turn) return "Sending";
-  const last = message.parts[message.parts.length - 1];
-  if (turn.status === "waiting") {
-    const asked = message.parts.find((part) => part.question?.state === "open");
-    if (asked?.question.details?.can_decide === false) return `Waiting for the approval of ${anyOf(asked.question.details.approvers || [])}`;
-    return PROGRESS[asked?.question.kind] || PROGRESS[turn.code] || "Waiting for you";
-  }
-  if (turn.label) return turn.label;
-  if (last?.type === "call" && last.status === "running") return "";
-  if (last?.type === "reasoning" && last.duration_ms === undefined) return "";
-  if (last?.type === "text" && !turn.code) return "";
-  return PROGRESS[turn.code] || "Thinking";
-}
-
 const CONTINUABLE = new Set(["stopped", "truncated", "interrupted"]);
 
 function Ending({ message, last }) {
@@ -143,6 +125,6 @@ function ErrorCard({ message }) {
   </section>`;
 }
 
-export function Time({ at }) {
+function Time({ at }) {
   return html`<time class="time" datetime=${at} title=${dayAndTime(at)}>${clock(at)}</time>`;
 }

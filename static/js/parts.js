@@ -9,7 +9,7 @@ import { Artifact } from "./toolresult.js";
 import { duration } from "./words.js";
 
 /** Parts in segments: neighbouring calls together. Pure. */
-export function segments(parts) {
+function segments(parts) {
   const found = [];
   for (const part of parts) {
     const last = found[found.length - 1];

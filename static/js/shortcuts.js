@@ -32,7 +32,7 @@ export function initShortcuts(chat) {
   });
 }
 
-export function matches(event, shortcut, apple = APPLE) {
+function matches(event, shortcut, apple = APPLE) {
   const wanted = shortcut.split("+");
   const key = wanted.pop();
   const modifier = apple ? event.metaKey : event.ctrlKey;

@@ -1,18 +1,19 @@
 // The card of a call that needs one's own account at a server: where, as whom, for what; connect, or go on without.
 import { useState } from "preact/hooks";
 import { useChat, useStore } from "./context.js";
-import { decide } from "./deciding.js";
+import { askedAbout, decide } from "./deciding.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { beginAddress, beginOf, openWindow } from "./sign-in.js";
 import { useRemaining } from "./remaining.js";
+import { answerTo } from "./requests.js";
 import { visible } from "./values.js";
 import { toolWords } from "./words.js";
 
 export function SignInCard({ call, live }) {
   const chat = useChat();
   const { details = {}, expires_at: expires, state } = call.question || {};
-  const decision = useStore((one) => one.decisions[call.id]);
+  const decision = useStore((one) => answerTo(one, askedAbout(call)));
   const heard = useOutcome(details.server || call.server);
   const left = useRemaining(expires);
   const server = visible(details.title || call.server_title || call.server);
@@ -24,7 +25,7 @@ export function SignInCard({ call, live }) {
     <p class="muted small">Signing in opens a window of its own, and your password never comes here. Then this answer goes on by itself.</p>
     <div class="approval-actions">
       <${ConnectLink} server=${details.server || call.server} url=${details.url} disabled=${!open} words=${details.account ? "Sign in again" : "Connect"} primary />
-      <button type="button" class="button" disabled=${!open} onClick=${() => decide(chat, call.id, "deny")}>Not now</button>
+      <button type="button" class="button" disabled=${!open} onClick=${() => decide(chat, call, "deny")}>Not now</button>
       <span class="approval-state">${stateWords({ live, state, decision, left })}</span>
     </div>
     <${Outcome} heard=${heard} />
@@ -40,7 +41,7 @@ function Facts({ details: { host, account, scopes = [] } }) {
   </dl>`;
 }
 
-export function Scopes({ scopes }) {
+function Scopes({ scopes }) {
   return html`<ul class="scopes">${scopes.map((scope) => html`<li key=${scope}><code>${visible(scope)}</code></li>`)}</ul>`;
 }
 
@@ -75,7 +76,7 @@ export function Outcome({ heard }) {
   return heard?.state === "failed" ? html`<p class="field-error">${visible(heard.message)}</p>` : null;
 }
 
-export function stateWords({ live, state, decision, left }) {
+function stateWords({ live, state, decision, left }) {
   if (decision?.state === "sending") return "Going on without it";
   if (state === "answered") return "Answered";
   if (!live) return "No longer open";

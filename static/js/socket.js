@@ -18,6 +18,11 @@ export function retryDelay(attempt, code, random = Math.random) {
   return most / 2 + random() * (most / 2);
 }
 
+/** Where the page's organization is reached. */
+export function socketAddress(organization, { protocol, host } = location) {
+  return `${protocol === "https:" ? "wss" : "ws"}://${host}/ws/o/${organization}/`;
+}
+
 /**
  * `onFrame(frame)` gets each frame with `at` (its arrival); `onState(state, {retryAt})` one of `connecting`, `open`,
  * `waiting`, `offline`, `signed_out`, `removed`, `outdated`. The state is `open` only after the server's `hello`.

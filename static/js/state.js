@@ -1,5 +1,5 @@
 // The state of the page, and what is read off it. Pure.
-import { isOpen } from "./turn.js";
+import { asksMeanwhile, isOpen } from "./turn.js";
 import { childrenOf, newestLeaf, pathTo } from "./tree.js";
 
 export function initialState(config) {
@@ -19,8 +19,7 @@ export function initialState(config) {
     pending: null, // a request for one: {requestId, type, parentId, messageId, parts, at}
     signIns: {}, // server's slug → what became of a sign-in there: see sign-in.js
     approvals: 0, // how many wait for this person, wherever they were asked
-    answers: {}, // question id → what was entered in a server's form so far: see answering.js
-    decisions: {}, // call id → {state: "sending" | "failed", message}
+    answers: {}, // id of a question, or of a call that is cancelled → what is entered and sent: see requests.js
     editing: null, // id of the message that is being edited
     stopping: null, // id of the turn, or of the request, that is being stopped
     asked: false, // a question was sent from here: the last turn gets the height to stand at the top
@@ -86,20 +85,20 @@ function leafOf(conversation, messages) {
   return roots.length ? newestLeaf(messages, roots[roots.length - 1].id) : null;
 }
 
-/** Whether a running call asks its person meanwhile. */
-export function asksMeanwhile(part) {
-  return part.status === "running" && part.question?.kind === "elicitation" && part.question.state === "open";
-}
-
 /** Whether the call waits for a person: before it runs, or while it does. */
 export function isAsking(call) {
   return call.status === "waiting" || asksMeanwhile(call);
 }
 
-/** The calls of the shown turn that wait for their person. */
+/** Whether it is this person's word that the call waits for, and not only somebody else's. */
+export function isMine(call) {
+  return call.question?.details?.can_decide !== false;
+}
+
+/** The calls of the shown turn that wait for this person. */
 export function waitingCalls(state) {
   if (!state.turn) return [];
-  return state.turn.message.parts.filter((part) => part.type === "call" && isAsking(part));
+  return state.turn.message.parts.filter((part) => part.type === "call" && isAsking(part) && isMine(part));
 }
 
 export function openTurns(turns) {

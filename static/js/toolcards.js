@@ -7,6 +7,7 @@ import { ElicitationCard } from "./elicitation.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { SignInCard } from "./sign-in-card.js";
+import { answerTo } from "./requests.js";
 import { isAsking } from "./state.js";
 import { Artifact, isImage, ToolResult } from "./toolresult.js";
 import { Arguments, gist, isShortened, useWholeCall, visible } from "./values.js";
@@ -41,7 +42,7 @@ function Pictures({ calls }) {
 }
 
 /** "3 tools used · Ticket system, Clock · 1 failed". */
-export function summary(calls) {
+function summary(calls) {
   const running = calls.filter((call) => OPEN.has(call.status));
   const failed = calls.filter((call) => !OPEN.has(call.status) && call.status !== "ok");
   const servers = [...new Set(calls.map((call) => call.server_title || call.server).filter(Boolean))];
@@ -64,7 +65,7 @@ function Call({ call, live }) {
 function CallLine({ call, live }) {
   const chat = useChat();
   const [open, setOpen] = useState(false);
-  const cancelling = useStore((state) => state.decisions[call.id]?.state === "cancelling");
+  const cancelling = useStore((state) => answerTo(state, call.id)?.state === "sending");
   const running = call.status === "running" && live;
   const state = cancelling && running ? "Cancelling" : CALL_STATES[call.status] || call.status;
   const name = `${call.server_title || call.server || "Tool"}: ${toolWords(call)}`;
@@ -113,13 +114,13 @@ function Details({ call }) {
 }
 
 /** A person's denial has no result; one with words is a rule's, which came after the person had allowed the call. */
-export function decidedWords(call) {
+function decidedWords(call) {
   const denied = call.status === "denied" && !(call.content || []).length;
   return `${denied ? "Denied" : "Allowed"} by ${call.decided_by}`;
 }
 
 /** Counts the seconds, beside the live regions and not in them. */
-export function Elapsed({ since }) {
+function Elapsed({ since }) {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
     const timer = setInterval(() => setNow(Date.now()), 1000);

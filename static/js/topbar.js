@@ -1,5 +1,5 @@
 // The bar over a chat: the way to the sidebar, the title, what the connection is like.
-import { useEffect, useState } from "preact/hooks";
+import { Connection } from "./connection.js";
 import { useChat, useStore } from "./context.js";
 import { newChat } from "./conversation.js";
 import { html } from "./html.js";
@@ -19,35 +19,3 @@ export function TopBar() {
     <button type="button" class="button quiet icon topbar-new" aria-label="New chat" title=${`New chat (${keys("Mod+Shift+O")})`} onClick=${() => newChat(chat)}><${Icon} name="edit" /></button>
     <${Connection} />`;
 }
-
-const QUIET = 2500; // a short interruption is not worth a word
-
-function Connection() {
-  const chat = useChat();
-  const connection = useStore((state) => state.connection);
-  const [late, setLate] = useState(false);
-  const usual = connection.state === "open" || (connection.state === "connecting" && !connection.before);
-  useEffect(() => {
-    if (usual) {
-      setLate(false);
-      return undefined;
-    }
-    const timer = setTimeout(() => setLate(true), QUIET);
-    return () => clearTimeout(timer);
-  }, [usual]);
-  const problem = PROBLEMS[connection.state];
-  if (problem) return html`<div class="banner error" role="alert"><${Icon} name="warning" /><span>${problem.text}</span>${problem.action(chat)}</div>`;
-  if (usual || !late) return null;
-  const offline = connection.state === "offline";
-  return html`<div class="banner" role="status"><span class=${offline ? "dot warn" : "spinner"}></span>
-    <span>${offline ? "You are offline. What you write is kept." : "Reconnecting. What you write is kept."}</span>
-    <button type="button" class="button quiet" onClick=${() => chat.socket.retryNow()}>Try now</button></div>`;
-}
-
-const link = (address, words) => html`<a class="button" href=${address}>${words}</a>`;
-
-const PROBLEMS = {
-  signed_out: { text: "You are signed out. What you wrote is kept.", action: () => link(`/accounts/login/?next=${encodeURIComponent(location.pathname)}`, "Sign in") },
-  removed: { text: "You are no longer a member of this organization.", action: () => link("/", "Go to your chats") },
-  outdated: { text: "There is a new version of this page.", action: () => link(location.pathname, "Load it") },
-};

@@ -4,7 +4,7 @@ const OPEN_CALLS = new Set(["pending", "waiting", "running"]);
 
 /** A turn whose `message` includes every frame up to `seq`. */
 export function createTurn(id, seq, message, status = "running") {
-  return { id, seq, message, status, stale: false, label: "", code: "", ended: false, outcome: null, error: null };
+  return { id, seq, message, status: shownStatus(status, message), stale: false, label: "", code: "", ended: false, outcome: null, error: null };
 }
 
 /**
@@ -25,9 +25,19 @@ export function isOpen(status) {
   return status === "running" || status === "waiting";
 }
 
+/** Whether a running call asks its person meanwhile. */
+export function asksMeanwhile(part) {
+  return part.status === "running" && part.question?.kind === "elicitation" && part.question.state === "open";
+}
+
+/** The server's turn runs on while a running call asks; for its person it waits. */
+function shownStatus(status, message) {
+  return status === "running" && message.parts.some(asksMeanwhile) ? "waiting" : status;
+}
+
 function snapshot(turn, frame) {
   if (frame.seq < turn.seq) return turn;
-  const status = frame.status || frame.message.status;
+  const status = shownStatus(frame.status || frame.message.status, frame.message);
   const ended = !isOpen(status);
   return {
     ...turn, seq: frame.seq, stale: false, status, message: frame.message, label: "", code: "", ended,
@@ -70,7 +80,7 @@ const FOLDS = {
   },
   "authorization.completed"(turn, frame) {
     if (!frame.call_id) return;
-    call(turn, frame, { status: "pending", account: frame.account }, answered);
+    call(turn, frame, { status: "pending" }, answered);
   },
   "elicitation.requested"(turn, frame) {
     const { server, title, mode, message, schema, order, url, host, step, steps, expires_at } = frame;

@@ -38,7 +38,7 @@ function signOut() {
   location.assign("/accounts/logout/");
 }
 
-export function showSettings() {
+function showSettings() {
   openDialog({ title: "Settings", body: () => html`<${Settings} />` });
 }
 

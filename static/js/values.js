@@ -55,18 +55,23 @@ export function Arguments({ value }) {
 
 /** The whole of a call that was shortened: `{call, error}`; null while it loads. Nothing is fetched unless `wanted`. */
 export function useWholeCall(call, wanted) {
+  return useWhole(`calls/${call.id}`, wanted, call.status);
+}
+
+/** The same of what has the address `path` in the API; it is fetched again with another `version`. */
+export function useWhole(path, wanted, version) {
   const chat = useChat();
   const [whole, setWhole] = useState(null);
   useEffect(() => {
     if (!wanted) return undefined;
     let here = true;
-    chat.api.get(`calls/${call.id}`).then(
+    chat.api.get(path).then(
       (found) => here && setWhole({ call: found, error: "" }),
       (error) => here && setWhole({ call: null, error: error.message }),
     );
     return () => {
       here = false;
     };
-  }, [call.id, call.status, wanted]);
+  }, [path, version, wanted]);
   return whole;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -195,6 +196,30 @@ class TestCounting:
         tomorrow = timezone.now() + timedelta(days=1)
         monkeypatch.setattr(spending.timezone, "now", lambda: tomorrow)
         assert begun(actor, agent)
+
+    def test_a_round_stored_as_a_period_ends_is_counted_in_one(
+        self, actor: Actor, agent: Agent, organization: Organization, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bound(organization, {"per": "user", "tokens_per_day": 900})
+        turn = begun(actor, agent)
+        days, began = count(1), timezone.now()
+        monkeypatch.setattr(spending.timezone, "now", lambda: began + timedelta(days=next(days)))  # at every look
+        assert spend(actor, turn, input_tokens=10).warnings == ()
+        tokens = BudgetCounter.objects.as_system().order_by("began").values_list("tokens", flat=True)
+        assert list(tokens) == [0, 10]
+
+    def test_a_round_counts_no_requests(
+        self, actor: Actor, agent: Agent, organization: Organization, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bound(organization, {"per": "user", "requests_per_minute": 9, "tokens_per_day": 900})
+        noon = timezone.now().replace(hour=12)
+        monkeypatch.setattr(spending.timezone, "now", lambda: noon)
+        turn = begun(actor, agent)
+        monkeypatch.setattr(spending.timezone, "now", lambda: noon + timedelta(minutes=1))
+        spend(actor, turn, 1, input_tokens=10)
+        transitions.end(turn.pk, Message.Status.COMPLETED, Progress([], 2, {"input_tokens": 20}, 1.0), turn=turn)
+        rows = BudgetCounter.objects.as_system().order_by("period").values_list("period", "requests", "tokens")
+        assert list(rows) == [("day", 1, 20), ("minute", 1, 0)]
 
     def test_the_last_call_is_made_and_the_next_is_not(
         self, actor: Actor, agent: Agent, organization: Organization

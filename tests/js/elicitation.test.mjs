@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { answer, answerRefused, change } from "../../static/js/answering.js";
 import { answerOf, fieldsOf, initialValues, safeAddress } from "../../static/js/elicitation-form.js";
 import { isAsking, waitingCalls } from "../../static/js/state.js";
-import { createStore } from "../../static/js/store.js";
 import { createTurn, reduce } from "../../static/js/turn.js";
 
 const option = (value, title = value) => ({ const: value, title });
@@ -105,34 +103,4 @@ test("a stored question that is answered leaves the card", () => {
   const stored = { ...running, status: "waiting", question: { id: "q1", kind: "elicitation", state: "open", details: {} } };
   const resolved = reduce(turn([stored]), { type: "elicitation.resolved", turn_id: "t", seq: 1, elicitation_id: "q1", call_id: "c1", action: "decline" });
   assert.deepEqual([resolved.message.parts[0].status, resolved.message.parts[0].question.state], ["pending", "answered"]);
-});
-
-// --- Answers
-
-function fakeChat(send) {
-  globalThis.document ??= { getElementById: () => ({ textContent: "" }), hidden: false };
-  globalThis.requestAnimationFrame ??= (callback) => setTimeout(callback, 0);
-  return { store: createStore({ answers: {}, conversation: null }, () => {}), socket: { send } };
-}
-
-test("an answer is sent once, and what was entered stays when it does not fit", () => {
-  const sent = [];
-  const chat = fakeChat((frame) => sent.push(frame));
-  change(chat, "q1", { values: new Map([["name", "A"]]) });
-  answer(chat, "q1", "accept", { name: "A" });
-  answer(chat, "q1", "decline");
-  assert.equal(sent.length, 1);
-  const error = { type: "error", request_id: sent[0].request_id, code: "invalid_answer", message: "Name: too short", fields: { name: "too short" } };
-  assert.equal(answerRefused(chat, error), true);
-  assert.equal(answerRefused(chat, error), false);
-  const kept = chat.store.get().answers.q1;
-  assert.deepEqual([kept.state, kept.values.get("name"), kept.errors.get("name")], ["failed", "A", "too short"]);
-  answer(chat, "q1", "decline");
-  assert.deepEqual([sent[1].action, sent[1].content], ["decline", undefined]);
-});
-
-test("without a connection nothing is lost", () => {
-  const chat = fakeChat(() => false);
-  answer(chat, "q1", "accept", {});
-  assert.match(chat.store.get().answers.q1.message, /no connection/);
 });

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { dateGroups } from "../../static/js/dategroups.js";
-import { initialState, isBusy, lastAnswer, loaded, shownPath } from "../../static/js/state.js";
+import { statusWords } from "../../static/js/status-words.js";
+import { initialState, isBusy, lastAnswer, loaded, shownPath, waitingCalls } from "../../static/js/state.js";
 import { createStore } from "../../static/js/store.js";
 import { toCsv, toMarkdown } from "../../static/js/tabletext.js";
 import { newestLeaf, pathTo, siblingsOf } from "../../static/js/tree.js";
@@ -70,6 +71,22 @@ test("what is being written is shown in its newest form", () => {
   assert.equal(shownPath(state({ turn })).at(-1).parts[0].text, "new");
   assert.equal(isBusy(state({ turn })), true);
   assert.equal(isBusy(state({})), false);
+});
+
+const waiting = (id, details, kind = "approval") => ({
+  type: "call", id, status: "waiting", question: { id: `q-${id}`, kind, state: "open", details },
+});
+
+test("what only others may decide does not wait for this person", () => {
+  const theirs = waiting("c1", { can_decide: false, approvers: ["bob"] });
+  const own = waiting("c2", { can_decide: true });
+  const shown = (...parts) => state({ turn: createTurn("t", 3, { ...messages.a2, parts }, "waiting") });
+  assert.deepEqual(waitingCalls(shown(theirs)), []);
+  assert.deepEqual(ids(waitingCalls(shown(theirs, own, waiting("c3", undefined)))), ["c2", "c3"]);
+  const words = (...parts) => statusWords({ ...shown(...parts), message: { parts }, connected: true });
+  assert.equal(words(theirs), "Waiting for the approval of bob");
+  assert.equal(words(theirs, own), "Waiting for your approval");
+  assert.equal(words(theirs, waiting("c4", {}, "authorization")), "Waiting for your sign-in");
 });
 
 test("a new question follows the last answer shown", () => {

@@ -157,3 +157,15 @@ test("two thousand deltas are folded in well under the time of a few frames", ()
   assert.equal(turn.message.parts[0].text.length, 10_000);
   assert.ok(performance.now() - began < 250);
 });
+
+const asking = (more = {}) => ({ type: "call", id: "c1", status: "running", question: { id: "q", kind: "elicitation", state: "open", details: {}, ...more } });
+
+test("while a running call asks, the turn waits for its person, however it was fetched", () => {
+  const message = { ...empty, parts: [asking()] };
+  assert.equal(createTurn("t", 3, message, "running").status, "waiting");
+  const taken = reduce(fresh(), { type: "turn.snapshot", seq: 5, status: "running", message });
+  assert.deepEqual([taken.status, taken.ended], ["waiting", false]);
+  const answered = { ...empty, parts: [asking({ state: "answered" })] };
+  assert.equal(reduce(taken, { type: "turn.snapshot", seq: 6, status: "running", message: answered }).status, "running");
+  assert.equal(reduce(taken, { type: "turn.snapshot", seq: 7, status: "stopped", message }).status, "stopped");
+});

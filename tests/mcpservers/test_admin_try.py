@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.test import AsyncClient
 from django.utils import timezone
 
+from accounts import audit
 from accounts.models import AuditRecord, Role
 from chatui.rows import in_rows
 from mcpservers import connections
-from mcpservers.admin_try import TryForm
+from mcpservers.admin_try import TryForm, record_trial
+from mcpservers.approvals import Do, RuleVerdict
 from mcpservers.entries import Address, Entry
 from mcpservers.fetching import system_actor
 from mcpservers.health import Troubles, troubles
 from mcpservers.models import CatalogueEntry, MCPServer, ServerGrant
+from mcpservers.outcomes import ToolOutcome
 from mcpservers.transports import target_of
 from tests.accounts.test_tenant_admin import url
 from tests.fakes.admin_world import CANARY, World
@@ -144,6 +148,8 @@ async def test_a_tool_is_called_as_the_admin_and_its_result_is_text(
         ("echo", admin.pk, "admin", "denied"),
         ("echo", admin.pk, "admin", "ok"),
     ]
+    assert [entry.verdict for entry in entries] == ["deny", "ask"]  # no rule says anything: a person is asked
+    assert [entry.body for entry in entries] == [None, None]
     text = answer.content.decode()
     assert EVIL not in text
     assert "&lt;script&gt;" in text
@@ -163,6 +169,17 @@ async def test_a_denied_tool_and_one_of_another_organization_are_not_called(
     operator = await (await client_of(world.root)).post(url(MCPServer, "try", cafe), data)  # no member
     assert operator.context["outcome"] is None
     assert fake.count("tools/call") == 0
+
+
+@pytest.mark.django_db
+def test_a_trial_is_recorded_as_a_call_of_a_chat_is(world: World) -> None:
+    server = world.acme[MCPServer]
+    server.organization.audit_bodies = True
+    outcome = ToolOutcome("ok", "x" * 70_000, account_id=uuid4(), duration_ms=7)
+    record_trial(server, "echo", {"text": EVIL}, RuleVerdict(Do.ALLOW, "It only reads."), outcome)
+    entry = AuditRecord.objects.as_system().get(action="tool.call")
+    assert (entry.account_id, entry.verdict, entry.status) == (outcome.account_id, "allow", "ok")
+    assert entry.body == {"arguments": {"text": EVIL}, "result": "x" * audit.BODY_CHARACTERS, "cut": ["result"]}
 
 
 async def test_a_tool_that_is_not_stored_is_named_by_hand(cafe: MCPServer, world: World, fake: FakeMCPServer) -> None:

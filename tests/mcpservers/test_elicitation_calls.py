@@ -371,7 +371,7 @@ async def test_on_a_shared_connection_nobody_is_asked_and_the_admin_is_told(
 async def test_calls_of_a_server_that_has_asked_go_one_at_a_time(
     call: Call, server: MCPServer, fake: FakeMCPServer
 ) -> None:
-    await row(server, asks_people=True)
+    await row(server, asked_at=server.place())
     fake.on("tools/call", asking(FORM))
     first, second = Asked(), Asked(ADA)
     one = asyncio.create_task(call(**first.present))

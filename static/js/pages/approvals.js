@@ -1,21 +1,22 @@
 // The page of approvals: what waits for a person's word, from every chat and of other people too, and what the person has
 // allowed for good. It follows what happens elsewhere over the socket.
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
 import { announce, announceNow } from "../announce.js";
 import { createApi } from "../api.js";
 import { Approval, SCOPES } from "../approval-view.js";
+import { PROBLEMS } from "../connection.js";
+import { ChatContext, useStore } from "../context.js";
 import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { useRemaining } from "../remaining.js";
-import { ChatSocket } from "../socket.js";
+import { ChatSocket, socketAddress } from "../socket.js";
 import { createStore } from "../store.js";
-import { isShortened, visible } from "../values.js";
+import { isShortened, useWhole, visible } from "../values.js";
 import { count, dayAndTime, toolWords } from "../words.js";
 
 const config = JSON.parse(document.getElementById("config").textContent);
 const home = `/o/${config.organization.slug}/`;
-const store = createStore({ approvals: null, standing: null, error: "", busy: {}, failed: {} });
+const store = createStore({ approvals: null, standing: null, error: "", connection: "connecting", busy: {}, failed: {} });
 const api = createApi({
   organization: config.organization.slug, csrfCookie: config.csrf_cookie,
   onSignedOut: () => location.assign(`/accounts/login/?next=${encodeURIComponent(location.pathname)}`),
@@ -77,19 +78,13 @@ async function revoke(row) {
   mark("busy", row.id, "");
 }
 
-function useEverything() {
-  const [, again] = useState(0);
-  useEffect(() => store.watch(() => again((number) => number + 1)), []);
-  return store.get();
-}
-
 function Page() {
-  const state = useEverything();
-  if (state.error && !state.approvals) {
-    return html`<div class="note error" role="alert">${state.error} <button type="button" class="button quiet" onClick=${load}>Try again</button></div>`;
-  }
-  if (!state.approvals) return html`<p class="muted">Loading</p>`;
-  return html`<${Waiting} state=${state} /><${Always} state=${state} />`;
+  const state = useStore((all) => all);
+  const problem = PROBLEMS[state.connection];
+  return html`${problem && html`<div class="note error" role="alert"><p>${problem.text}</p>${problem.action()}</div>`}
+    ${state.error && !problem && html`<div class="note error" role="alert"><p>${state.approvals && "What is shown may be out of date. "}${state.error}</p>
+      <button type="button" class="button" onClick=${load}>Try again</button></div>`}
+    ${state.approvals ? html`<${Waiting} state=${state} /><${Always} state=${state} />` : !state.error && !problem && html`<p class="muted">Loading</p>`}`;
 }
 
 function Waiting({ state }) {
@@ -104,24 +99,16 @@ function Waiting({ state }) {
 }
 
 function Question({ question, busy, failed }) {
-  const [whole, setWhole] = useState(null);
   const shortened = isShortened(question.arguments);
+  const whole = useWhole(`approvals/${question.id}`, shortened);
   const left = useRemaining(question.expires_at);
-  useEffect(() => {
-    if (!shortened) return undefined;
-    let here = true;
-    api.get(`approvals/${question.id}`).then((found) => here && setWhole({ value: found.arguments }), (error) => here && setWhole({ error: error.message }));
-    return () => {
-      here = false;
-    };
-  }, [question.id, shortened]);
   const facts = [];
   const { asked_by: by, agent, conversation } = question;
   if (!question.mine) facts.push(["Asked for", by.name ? `${by.name} (${by.username})` : by.username]);
   if (agent) facts.push(["Agent", agent.name]);
   if (conversation) facts.push(["Chat", html`<a href=${`${home}c/${conversation.id}/`}>${conversation.title || "Untitled chat"}</a>`]);
   const words = busy ? (busy === "deny" ? "Denying" : "Allowing") : left === "" ? "Expired" : `Open for ${left}`;
-  return html`<${Approval} id=${question.id} call=${question} details=${question} facts=${facts} value=${shortened ? whole?.value : question.arguments}
+  return html`<${Approval} id=${question.id} call=${question} details=${question} facts=${facts} value=${shortened ? whole?.call?.arguments : question.arguments}
     loading=${whole?.error} can=${!busy && left !== ""} state=${words} error=${failed} decide=${(decision, more) => decide(question, decision, more)} />`;
 }
 
@@ -165,10 +152,10 @@ function Standing({ row, busy, failed }) {
 
 const place = document.getElementById("approvals");
 place.replaceChildren();
-render(html`<${Page} />`, place);
+render(html`<${ChatContext.Provider} value=${{ store, api }}><${Page} /></${ChatContext.Provider}>`, place);
 load();
 
-new ChatSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws${home}`, {
+new ChatSocket(socketAddress(config.organization.slug), {
   onFrame: (frame) => (frame.type === "hello" || frame.type === "question.changed") && soon(),
-  onState: (state) => state === "signed_out" && location.reload(),
+  onState: (state) => (state === "signed_out" ? location.reload() : store.set({ connection: state })),
 }).open();

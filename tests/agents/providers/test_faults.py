@@ -286,11 +286,12 @@ async def test_a_stream_that_stops_times_out_and_keeps_what_was_shown(endpoint: 
     await endpoint.last.disconnected.wait()
 
 
-async def test_any_byte_begins_the_time_between_chunks_anew(endpoint: Endpoint, model_of: Any) -> None:
+@pytest.mark.parametrize("beat", [": ping\n\n", called(call(arguments="a" * 500))], ids=["comments", "arguments"])
+async def test_any_byte_begins_the_time_between_chunks_anew(endpoint: Endpoint, model_of: Any, beat: Step) -> None:
     """The whole takes longer than the limit, each silence less."""
     gates = [asyncio.Event() for _ in range(6)]
-    steps = [step for gate in gates for step in (gate, ": ping\n\n")]
-    endpoint.script(Answer([delta("A"), *steps, delta("B"), STOP]))
+    steps = [step for gate in gates for step in (gate, beat)]
+    endpoint.script(Answer([delta("A"), called(call("get_weather", '{"city":"', id="c")), *steps, delta("B"), STOP]))
     running = asyncio.create_task(ask(model_of(chunk_timeout=0.3)))
     await endpoint.received(1)
     loop = asyncio.get_running_loop()

@@ -8,7 +8,11 @@ import pytest
 
 from accounts.models import Organization
 from agents.models import Agent, ModelEndpoint, ModelProfile
+from agents.providers.openai_chat import OpenAIChatModel
 from agents.providers.settings import BaseURLError, ModelSettings, normalise_base_url, settings_of
+from tests.agents.providers.conftest import ask
+from tests.agents.providers.request_shape import check_request
+from tests.fakes.endpoint import Endpoint, calls, text
 
 
 @pytest.mark.parametrize(
@@ -90,6 +94,18 @@ def test_settings_are_what_the_rows_say(profile: ModelProfile, organization: Org
 def test_the_dialect_of_the_profile_is_stronger(profile: ModelProfile) -> None:
     profile.dialect = "mistral"
     assert settings_of(profile).dialect == "mistral"
+
+
+async def test_a_model_of_which_nothing_but_the_name_is_known_is_called(endpoint: Endpoint) -> None:
+    name = "nobody/ever-heard-of:1b"
+    unknown = ModelProfile(endpoint=ModelEndpoint(base_url=endpoint.base_url), name=name)
+    endpoint.script(calls(("get_weather", {"city": "Oslo"})), text("Rain."))
+    model = OpenAIChatModel(settings_of(unknown))
+    assert (await ask(model)).calls == [("get_weather", '{"city": "Oslo"}')]
+    assert (await ask(model)).text == "Rain."
+    for request in endpoint.requests:
+        assert (request.body["model"], request.tools) == (name, ["get_weather", "add_numbers"])
+        check_request(request.body)
 
 
 def test_settings_never_show_their_secrets() -> None:

@@ -1,0 +1,31 @@
+"""Whether a server is given to somebody: by its grants, or, if it is a server of one person, by being that person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accounts.actors import Actor
+from accounts.policy import Verdict, granted, may_have_servers
+from mcpservers.models import MCPServer, ServerGrant
+
+
+def given(actor: Actor, server: MCPServer, grants: Iterable[ServerGrant]) -> Verdict:
+    """Whether `grants` (all, or those of one tool) give `server` to the actor; a person's own needs none, nor heeds any."""
+    if server.owner_id is None:
+        return granted(actor, grants)
+    if server.owner_id != actor.user_id:
+        return Verdict(False, "It is a server of another person, for that person alone.")
+    may = may_have_servers(actor)
+    return Verdict(True, "It is a server of your own.") if may else may
+
+
+def reaches(actor: Actor, server: MCPServer, grants: Iterable[ServerGrant]) -> Verdict:
+    """Whether the actor is given the server, or at least some tool of it. A denied tool does not deny the server."""
+    rows = list(grants)
+    general = [grant for grant in rows if not grant.tool]
+    whole = given(actor, server, general)
+    if whole or server.owner_id is not None:
+        return whole
+    denials = [grant for grant in general if grant.deny]
+    some = (granted(actor, [*denials, grant]) for grant in rows if grant.tool and not grant.deny)
+    return next((each for each in some if each), whole)

@@ -1,0 +1,111 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { answer } from "../../static/js/answering.js";
+import { cancelCall, decide, settled } from "../../static/js/deciding.js";
+import { onFrame } from "../../static/js/frames.js";
+import { answerTo, change, forget, requestRefused } from "../../static/js/requests.js";
+import { initialState } from "../../static/js/state.js";
+import { createStore } from "../../static/js/store.js";
+
+globalThis.document = { getElementById: () => null, hidden: false };
+
+const call = { id: "c1", question: { id: "q1", kind: "approval", state: "open" } };
+
+function chatOf({ connected = true } = {}) {
+  const sent = [];
+  const chat = {
+    sent, toasts: [], loaded: [], connected, store: createStore(initialState({ conversation: null }), () => {}),
+    socket: { send: (frame) => chat.connected && Boolean(sent.push(frame)) }, outbox: { all: () => [], take: () => null },
+    list: { reload() {} }, toast: (words) => chat.toasts.push(words),
+    api: { get: async (path) => chat.loaded.push(path) && Promise.reject(new Error("not here")) },
+  };
+  chat.of = (id) => answerTo(chat.store.get(), id);
+  return chat;
+}
+const refusal = (chat, more) => ({ type: "error", request_id: chat.sent.at(-1).request_id, message: "No.", ...more });
+
+test("an answer is sent once, and what was entered stays when it does not fit", () => {
+  const chat = chatOf();
+  change(chat, "q1", { values: new Map([["name", "A"]]) });
+  answer(chat, "q1", "accept", { name: "A" });
+  answer(chat, "q1", "decline");
+  assert.equal(chat.sent.length, 1);
+  const error = refusal(chat, { code: "invalid_answer", fields: { name: "too short" } });
+  assert.equal(requestRefused(chat, error), true);
+  assert.equal(requestRefused(chat, error), false);
+  const { state, values, errors } = chat.of("q1");
+  assert.deepEqual([state, values.get("name"), errors.get("name")], ["failed", "A", "too short"]);
+  answer(chat, "q1", "decline");
+  assert.deepEqual([chat.sent[1].action, chat.sent[1].content], ["decline", undefined]);
+});
+
+test("a decision is sent once, and can be made again when it was refused", () => {
+  const chat = chatOf();
+  decide(chat, call, "allow_once", { note: " ", args: { a: 1 } });
+  decide(chat, call, "deny");
+  assert.equal(chat.sent.length, 1);
+  const { request_id: _, ...frame } = chat.sent[0];
+  assert.deepEqual(frame, { type: "call.decide", call_id: "c1", decision: "allow_once", arguments: { a: 1 } });
+  requestRefused(chat, refusal(chat, { code: "invalid_request" }));
+  assert.deepEqual([chat.of("q1").state, chat.of("q1").message], ["failed", "No."]);
+  decide(chat, call, "deny", { note: "why" });
+  assert.equal(chat.sent[1].note, "why");
+  assert.equal(chat.of("q1").message, "");
+});
+
+test("without a connection nothing is lost, and the card says so", () => {
+  const chat = chatOf({ connected: false });
+  change(chat, "q1", { values: new Map([["name", "A"]]) });
+  answer(chat, "q1", "accept", {});
+  assert.match(chat.of("q1").message, /no connection/);
+  assert.equal(chat.of("q1").values.get("name"), "A");
+  cancelCall(chat, "c9");
+  assert.match(chat.toasts[0], /The call goes on/);
+});
+
+test("what was on its way when the connection died can be sent again over the next one", () => {
+  const chat = chatOf();
+  change(chat, "q2", { values: new Map([["name", "A"]]) });
+  decide(chat, call, "allow_once");
+  answer(chat, "q2", "accept", { name: "A" });
+  cancelCall(chat, "c3");
+  const lost = refusal(chat, { code: "already_answered" });
+  assert.deepEqual(["q1", "q2", "c3"].map((id) => chat.of(id).state), ["sending", "sending", "sending"]);
+  onFrame(chat, { type: "hello", turns: [] });
+  assert.deepEqual(["q1", "q2", "c3"].map((id) => chat.of(id).state), ["", "", ""]);
+  assert.equal(chat.of("q2").values.get("name"), "A");
+  assert.equal(requestRefused(chat, lost), false);
+  decide(chat, call, "allow_once");
+  answer(chat, "q2", "accept", { name: "A" });
+  cancelCall(chat, "c3");
+  assert.equal(chat.sent.length, 6);
+});
+
+test("what was answered elsewhere is looked at again, and is no error", () => {
+  const chat = chatOf();
+  chat.store.set({ conversation: { id: "conversation" }, view: "ready" });
+  decide(chat, call, "allow_once");
+  assert.equal(requestRefused(chat, refusal(chat, { code: "already_answered" })), true);
+  assert.equal(chat.of("q1").state, "");
+  assert.deepEqual(chat.loaded, ["conversations/conversation/messages"]);
+});
+
+test("once a question is settled nothing of it is kept", () => {
+  const chat = chatOf();
+  decide(chat, call, "allow_once");
+  settled(chat, "q1", "open");
+  assert.equal(chat.of("q1").state, "sending");
+  settled(chat, "q1", "answered");
+  assert.equal(chat.of("q1"), undefined);
+  assert.equal(requestRefused(chat, refusal(chat, {})), false);
+});
+
+test("a second question about the same call is not locked by the answer to the first", () => {
+  const chat = chatOf();
+  decide(chat, call, "allow_once");
+  const signIn = { ...call, question: { id: "q2", kind: "authorization", state: "open" } };
+  decide(chat, signIn, "deny");
+  assert.deepEqual(chat.sent.map(({ decision }) => decision), ["allow_once", "deny"]);
+  forget(chat, "q2");
+  assert.deepEqual([chat.of("q1").state, chat.of("q2")], ["sending", undefined]);
+});
