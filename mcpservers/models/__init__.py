@@ -1,6 +1,7 @@
 """Rows of MCP servers, of what people link to them, and of what admins accepted of them."""
 
 from mcpservers.models.linking import LinkAttempt, LinkedAccount, OAuthClient, OAuthDiscovery, SignInToken
+from mcpservers.models.own import OwnServer
 from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView, accepted_somewhere, is_accepted
 from mcpservers.models.servers import (
     OWN_PREFIX,
@@ -23,6 +24,7 @@ __all__ = [
     "MCPServer",
     "OAuthClient",
     "OAuthDiscovery",
+    "OwnServer",
     "ServerGrant",
     "SignInToken",
     "ToolSighting",

@@ -97,6 +97,10 @@ class LinkedAccount(TenantModel):
     def __str__(self) -> str:
         return self.name
 
+    def works(self, binding: str) -> bool:
+        """Whether it can be used, as far as we know, with the definition of this `binding`."""
+        return self.state == self.State.READY and self.binding == binding
+
 
 class LinkAttempt(TenantModel):
     """One begun sign-in: for one use, ten minutes, this user and this browser. Only digests of both values are kept."""

@@ -83,6 +83,8 @@ class MCPServer(TenantModel):
     rules = models.JSONField(default=list, blank=True)  # [{tool: glob, do: allow|ask|deny}], first match decides
     use_instructions = models.BooleanField(default=False)
     enabled = models.BooleanField(default=True)
+    # Of a person's own server: an admin switched it off, and only an admin lets it be switched on again.
+    barred = models.BooleanField(default=False, editable=False)
     revision = models.PositiveIntegerField(default=1, editable=False)
     # What the last connection learnt, so that the next one need not probe again.
     era = models.JSONField(default=dict, blank=True, editable=False)  # {transport, mode, protocol_version, discover}
