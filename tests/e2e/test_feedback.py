@@ -1,4 +1,4 @@
-"""What a person sees at once: a field that fits its text, their own words before any answer, and how the line stands."""
+"""What a person sees at once: a field that fits its text, their words before any answer, how the line stands."""
 
 from __future__ import annotations
 
