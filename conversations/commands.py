@@ -86,7 +86,7 @@ def conversation_updated(conversation: Conversation) -> str:
 def decide(actor: Actor, frame: wire.CallDecide) -> questions.Answered:
     """Answer an approval: what the question does not offer is an error, never a weaker form."""
     decision = Decision(frame.decision, frame.scope, frame.arguments, frame.note)
-    return questions.decide(actor, decision, call_id=frame.call_id)
+    return questions.decide(actor, decision, call_id=frame.call_id, question_id=frame.question_id)
 
 
 def elicited(actor: Actor, frame: wire.ElicitationAnswer) -> questions.Answered:

@@ -52,7 +52,7 @@ class Answered:
 def decide(
     actor: Actor, decision: Decision, *, call_id: UUID | None = None, question_id: UUID | None = None
 ) -> Answered:
-    """Answer the approval of a call (or the question of that id), or decline the sign-in that it asks for.
+    """Answer the approval of a call, or decline the sign-in that it asks for; `question_id`: that very question.
 
     Raises `NotFoundError`, `PermissionDeniedError`, `AlreadyAnsweredError`, `NotSupportedError`, and
     `InvalidRequestError` for an answer that makes no sense; the question then stays open.
@@ -61,7 +61,8 @@ def decide(
     with writing():
         kinds = (Question.Kind.APPROVAL, Question.Kind.AUTHORIZATION)
         asked = Question.objects.visible_to(actor).filter(kind__in=kinds).select_related("turn", "call")
-        asked = asked.filter(pk=question_id) if question_id is not None else asked.filter(call=call_id)
+        asked = asked.filter(pk=question_id) if question_id is not None else asked
+        asked = asked.filter(call=call_id) if call_id is not None else asked
         question = asked.order_by("-created_at").first()
         if question is None:
             raise NotFoundError(public_message="There is no such question.")

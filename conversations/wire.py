@@ -89,6 +89,7 @@ class TurnFollow(ClientFrame):
 class CallDecide(ClientFrame):
     type: Literal["call.decide"]
     call_id: UUID
+    question_id: UUID | None = None
     decision: Literal["allow_once", "allow_always", "deny"]
     scope: Literal["conversation", "agent", "always"] | None = None
     arguments: dict[str, Any] | None = None

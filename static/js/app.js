@@ -3,15 +3,18 @@ import { render } from "preact";
 import { createApi } from "./api.js";
 import { createComposer } from "./composer.js";
 import { Chips, ComposerHint, ComposerNotice, ComposerTools, DropZone, SendButton } from "./composer-view.js";
+import { PROBLEMS } from "./connection.js";
 import { ChatContext } from "./context.js";
 import { conversationIn, load, newChat, openConversation } from "./conversation.js";
 import { createList } from "./conversations.js";
 import { createDrafts } from "./drafts.js";
+import { createFormDrafts } from "./form-drafts.js";
 import { onFrame } from "./frames.js";
 import { html } from "./html.js";
 import { initLayout } from "./layout.js";
 import { Jump, Log } from "./messages.js";
 import { createOutbox } from "./outbox.js";
+import { giveBack } from "./requests.js";
 import { restoreOutbox } from "./sending.js";
 import { initShortcuts } from "./shortcuts.js";
 import { listenForSignIns } from "./sign-in.js";
@@ -39,6 +42,8 @@ const store = createStore(initialState(config));
 const chat = { config, store, toast: createToaster(store), drafts: createDrafts(scope, storageOf("localStorage")) };
 
 function connectionIs(state, { retryAt = 0 } = {}) {
+  if (PROBLEMS[state]) giveBack(chat); // no other connection follows that it could be sent over
+  if (PROBLEMS[state]) giveBack(chat); // there will be no other connection to send it over
   store.set(({ connection }) => ({
     connection: { state, retryAt, since: Date.now(), before: connection.before || state !== "connecting" },
   }));
@@ -49,6 +54,7 @@ chat.api = createApi({
   csrfCookie: config.csrf_cookie,
   onSignedOut: () => connectionIs("signed_out"),
 });
+chat.forms = createFormDrafts(scope, storageOf("sessionStorage"));
 chat.outbox = createOutbox(scope, storageOf("sessionStorage"));
 chat.list = createList(chat);
 chat.socket = new ChatSocket(socketAddress(config.organization.slug), {

@@ -9,6 +9,7 @@ export function askedAbout(call) {
 
 export function decide(chat, call, decision, { note = "", args, scope } = {}) {
   const frame = { type: "call.decide", call_id: call.id, decision };
+  if (call.question?.id) frame.question_id = call.question.id; // sent twice, it must not answer another question
   if (note.trim()) frame.note = note.trim();
   if (args !== undefined) frame.arguments = args;
   if (scope) frame.scope = scope;

@@ -33,7 +33,7 @@ function Form({ question, given, can, server, state }) {
   const chat = useChat();
   const element = useRef(null);
   const fields = fieldsOf(question.details);
-  const values = given.values || initialValues(fields);
+  const values = given.values || chat.forms.get(question.id, initialValues(fields));
   const errors = given.errors || new Map();
   const first = fields.find((field) => errors.has(field.name));
   useEffect(() => {
@@ -43,7 +43,9 @@ function Form({ question, given, can, server, state }) {
   const enter = (field, value) => {
     const left = new Map(errors);
     left.delete(field.name);
-    change(chat, question.id, { values: new Map(values).set(field.name, value), errors: left, state: "", message: "" });
+    const entered = new Map(values).set(field.name, value);
+    chat.forms.set(question.id, entered);
+    change(chat, question.id, { values: entered, errors: left, state: "", message: "" });
   };
   const submit = (event) => {
     event.preventDefault();

@@ -4,7 +4,7 @@ import { anyOf } from "./approval-view.js";
 import { countApprovals } from "./approvals.js";
 import { follow, load, openConversation } from "./conversation.js";
 import { settled } from "./deciding.js";
-import { forget, requestRefused, unlock } from "./requests.js";
+import { forget, requestRefused, sendAgain } from "./requests.js";
 import { refused, resend, started } from "./sending.js";
 import { heard } from "./sign-in.js";
 import { openTurns } from "./state.js";
@@ -22,7 +22,7 @@ const HANDLERS = {
     chat.store.set({ running: openTurns(frame.turns) });
     countApprovals(chat);
     resend(chat);
-    unlock(chat);
+    sendAgain(chat);
     const open = conversation && frame.turns.find((one) => one.conversation_id === conversation.id);
     if (turn) follow(chat);
     // What began or ended elsewhere while there was no connection is fetched.
@@ -78,6 +78,7 @@ async function onTurnFrame(chat, frame) {
   const next = reduce(turn, frame);
   if (next === turn) return;
   if (frame.type === "call.approval") forget(chat, frame.question_id);
+  if (frame.type === "elicitation.resolved") forget(chat, frame.elicitation_id);
   if (frame.type === "call.finished") forget(chat, frame.call_id);
   if (next.stale && !turn.stale) {
     chat.store.set({ turn: next });

@@ -97,6 +97,23 @@ async def test_an_approval_is_void_when_the_tool_is_another_by_then_and_the_pers
     assert "asked about again" in endpoint.last.messages[-1]["content"]
 
 
+async def test_an_answer_that_is_sent_again_does_not_answer_the_question_that_came_after_it(
+    owner: User, endpoint: Endpoint, server: MCPServer, fake: FakeMCPServer
+) -> None:
+    async with await Chat.of(owner) as chat:
+        card = await asked(chat, endpoint)
+        await redefine(fake, server, description="Write, and tell the whole world.")
+        one = {"call_id": card["call_id"], "question_id": card["question_id"], "request_id": str(uuid4())}
+        await chat.send("call.decide", decision="allow_once", **one)
+        again = await chat.until("call.approval")
+        await chat.until("turn.waiting")
+        await chat.send("call.decide", decision="allow_once", **one)
+        assert (await chat.until("error"))["code"] == "already_answered"
+        assert fake.count("tools/call") == 0
+        call = await decided(chat, endpoint, again, question_id=again["question_id"])
+    assert call["status"] == "ok"
+
+
 async def test_changed_arguments_are_void_with_the_tool_that_they_were_written_for(
     owner: User, endpoint: Endpoint, server: MCPServer, fake: FakeMCPServer
 ) -> None:

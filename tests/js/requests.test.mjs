@@ -3,7 +3,8 @@ import { test } from "node:test";
 import { answer } from "../../static/js/answering.js";
 import { cancelCall, decide, settled } from "../../static/js/deciding.js";
 import { onFrame } from "../../static/js/frames.js";
-import { answerTo, change, forget, requestRefused } from "../../static/js/requests.js";
+import { createFormDrafts } from "../../static/js/form-drafts.js";
+import { answerTo, change, forget, giveBack, requestRefused, sendAgain } from "../../static/js/requests.js";
 import { initialState } from "../../static/js/state.js";
 import { createStore } from "../../static/js/store.js";
 
@@ -14,13 +15,18 @@ const call = { id: "c1", question: { id: "q1", kind: "approval", state: "open" }
 function chatOf({ connected = true } = {}) {
   const sent = [];
   const chat = {
-    sent, toasts: [], loaded: [], connected, store: createStore(initialState({ conversation: null }), () => {}),
+    sent, toasts: [], loaded: [], connected, forms: createFormDrafts("u:o", memory()),
+    store: createStore(initialState({ conversation: null }), () => {}),
     socket: { send: (frame) => chat.connected && Boolean(sent.push(frame)) }, outbox: { all: () => [], take: () => null },
     list: { reload() {} }, toast: (words) => chat.toasts.push(words),
     api: { get: async (path) => chat.loaded.push(path) && Promise.reject(new Error("not here")) },
   };
   chat.of = (id) => answerTo(chat.store.get(), id);
   return chat;
+}
+function memory() {
+  const kept = new Map();
+  return { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value), removeItem: (name) => kept.delete(name) };
 }
 const refusal = (chat, more) => ({ type: "error", request_id: chat.sent.at(-1).request_id, message: "No.", ...more });
 
@@ -45,7 +51,7 @@ test("a decision is sent once, and can be made again when it was refused", () =>
   decide(chat, call, "deny");
   assert.equal(chat.sent.length, 1);
   const { request_id: _, ...frame } = chat.sent[0];
-  assert.deepEqual(frame, { type: "call.decide", call_id: "c1", decision: "allow_once", arguments: { a: 1 } });
+  assert.deepEqual(frame, { type: "call.decide", call_id: "c1", question_id: "q1", decision: "allow_once", arguments: { a: 1 } });
   requestRefused(chat, refusal(chat, { code: "invalid_request" }));
   assert.deepEqual([chat.of("q1").state, chat.of("q1").message], ["failed", "No."]);
   decide(chat, call, "deny", { note: "why" });
@@ -63,22 +69,36 @@ test("without a connection nothing is lost, and the card says so", () => {
   assert.match(chat.toasts[0], /The call goes on/);
 });
 
-test("what was on its way when the connection died can be sent again over the next one", () => {
+test("what was on its way when the connection died is sent again over the next one, as the same request", () => {
   const chat = chatOf();
   change(chat, "q2", { values: new Map([["name", "A"]]) });
   decide(chat, call, "allow_once");
   answer(chat, "q2", "accept", { name: "A" });
   cancelCall(chat, "c3");
-  const lost = refusal(chat, { code: "already_answered" });
-  assert.deepEqual(["q1", "q2", "c3"].map((id) => chat.of(id).state), ["sending", "sending", "sending"]);
   onFrame(chat, { type: "hello", turns: [] });
-  assert.deepEqual(["q1", "q2", "c3"].map((id) => chat.of(id).state), ["", "", ""]);
-  assert.equal(chat.of("q2").values.get("name"), "A");
-  assert.equal(requestRefused(chat, lost), false);
+  assert.deepEqual(chat.sent.slice(3), chat.sent.slice(0, 3));
+  assert.deepEqual(["q1", "q2", "c3"].map((id) => chat.of(id).state), ["sending", "sending", "sending"]);
+  assert.equal(chat.sent[3].question_id, "q1");
+  requestRefused(chat, { ...refusal(chat, { code: "already_answered" }), request_id: chat.sent[3].request_id });
+  settled(chat, "q2", "answered");
+  onFrame(chat, { type: "hello", turns: [] });
+  assert.deepEqual(chat.sent.slice(6), [chat.sent[2]]);
+});
+
+test("what is too old to be sent unasked, or cannot be sent any more, is given back with words", () => {
+  const chat = chatOf();
   decide(chat, call, "allow_once");
+  sendAgain(chat, Date.now() + 11 * 60_000);
+  assert.equal(chat.sent.length, 1);
+  assert.deepEqual([chat.of("q1").state, chat.of("q1").message], ["failed", "The connection was lost before this was sent. Answer again."]);
+  decide(chat, call, "allow_once");
+  change(chat, "q2", { values: new Map([["name", "A"]]) });
   answer(chat, "q2", "accept", { name: "A" });
-  cancelCall(chat, "c3");
-  assert.equal(chat.sent.length, 6);
+  giveBack(chat);
+  assert.deepEqual(["q1", "q2"].map((id) => chat.of(id).state), ["failed", "failed"]);
+  assert.equal(chat.of("q2").values.get("name"), "A");
+  sendAgain(chat);
+  assert.equal(chat.sent.length, 3);
 });
 
 test("what was answered elsewhere is looked at again, and is no error", () => {
@@ -108,4 +128,21 @@ test("a second question about the same call is not locked by the answer to the f
   assert.deepEqual(chat.sent.map(({ decision }) => decision), ["allow_once", "deny"]);
   forget(chat, "q2");
   assert.deepEqual([chat.of("q1").state, chat.of("q2")], ["sending", undefined]);
+});
+
+test("what was entered in a form survives a reload, until its question is settled", () => {
+  const storage = memory();
+  const initial = new Map([["name", ""], ["tags", []], ["agree", false]]);
+  createFormDrafts("u:o", storage).set("q1", new Map([["name", "A"], ["tags", "no list"], ["agree", true], ["gone", "B"]]));
+  const forms = createFormDrafts("u:o", storage);
+  assert.deepEqual([...forms.get("q1", initial)], [["name", "A"], ["tags", []], ["agree", true]]);
+  assert.deepEqual(createFormDrafts("other:o", storage).get("q1", initial), initial);
+  const chat = { ...chatOf(), forms };
+  settled(chat, "q1", "answered");
+  assert.deepEqual(createFormDrafts("u:o", storage).get("q1", initial), initial);
+  for (let number = 0; number < 30; number += 1) forms.set(`f${number}`, initial);
+  assert.equal(JSON.parse(storage.getItem("chatui:forms:u:o")).length, 20);
+  storage.setItem("chatui:forms:u:o", "{broken");
+  assert.deepEqual(createFormDrafts("u:o", storage).get("q1", initial), initial);
+  assert.deepEqual(createFormDrafts("u:o", undefined).get("q1", initial), initial);
 });
