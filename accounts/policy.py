@@ -95,10 +95,17 @@ def require(actor: Actor, action: Action) -> None:
 class GrantRow(Protocol):
     """A stored grant, of a server or of an agent: exactly one of the three says whom it is for."""
 
-    whole_organization: bool
-    group_id: UUID | None
-    user_id: UUID | None
-    deny: bool
+    @property
+    def whole_organization(self) -> bool: ...
+
+    @property
+    def group_id(self) -> UUID | None: ...
+
+    @property
+    def user_id(self) -> UUID | None: ...
+
+    @property
+    def deny(self) -> bool: ...
 
 
 def granted(actor: Actor, grants: Iterable[GrantRow]) -> Verdict:

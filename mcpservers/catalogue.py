@@ -14,6 +14,8 @@ from uuid import UUID
 from django.conf import settings
 
 from accounts.actors import Actor, GroupRules
+from accounts.grants import Grant
+from accounts.policy import Verdict
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
 from mcpservers import connections, entries, fetching, learning
@@ -29,6 +31,7 @@ from mcpservers.models import MCPServer, UserVariables
 from mcpservers.offers import KnownServer, Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
 from mcpservers.pins import REASONS, Owner, Pins
 from mcpservers.requests import RequestContext
+from mcpservers.rulings import Rulings
 from mcpservers.scope import Scope
 from mcpservers.transports import ConnectionTarget
 from mcpservers.visible import revealed, visible
@@ -76,6 +79,7 @@ async def offered_to(
         return Offer()
     found = fetches()  # from now on changes of lists are heard
     candidates = await in_rows(load_candidates, actor, wanted, dialect, request, accounts)
+    rulings = Rulings(actor.group_rules, agent_rules)
     await _fill(found, actor, candidates, dialect)
     tools: list[OfferedTool] = []
     withheld: list[OfferedTool] = []
@@ -86,7 +90,7 @@ async def offered_to(
             problems.append(candidate.problem)
         if candidate.entry is None:
             continue
-        judged = _judged(actor, candidate, dialect, agent_rules)
+        judged = _judged(actor, candidate, dialect, rulings)
         tools += [tool for tool in judged if not tool.withheld]
         withheld += [tool for tool in judged if tool.withheld]
         if candidate.server.use_instructions and candidate.entry.instructions.strip():
@@ -155,11 +159,10 @@ def _last_warning(entry: Entry) -> str:
     return entry.warnings[-1]["message"] if entry.warnings else "Its list of tools is not complete."
 
 
-def _judged(actor: Actor, candidate: Candidate, dialect: str, agent_rules: Sequence[Rule]) -> list[OfferedTool]:
+def _judged(actor: Actor, candidate: Candidate, dialect: str, rulings: Rulings) -> list[OfferedTool]:
     server, globs = candidate.server, candidate.wanted.tools
-    grants = list(server.grants.all())
-    general = given(actor, server, [grant for grant in grants if not grant.tool])
-    per_tool = any(grant.tool for grant in grants)
+    given_to = _GivenTools(actor, server, candidate.grants)
+    ruled = rulings.of(server.slug, server=server.rules, read_only=server.read_only)
     assert candidate.entry is not None
     pins = candidate.pins or Pins(Owner(server.pk))  # without rows nothing is accepted
     offered = []
@@ -167,15 +170,12 @@ def _judged(actor: Actor, candidate: Candidate, dialect: str, agent_rules: Seque
         name = definition.name
         if globs and not any(matches(glob, name) for glob in globs):
             continue
-        allowed = general
-        if per_tool:
-            allowed = given(actor, server, [grant for grant in grants if not grant.tool or matches(grant.tool, name)])
-        decided = decide(server, name, agent_rules, actor.group_rules)
+        allowed, decided = given_to.of(name), ruled(name)
         withheld = definition.quarantined or ("" if allowed else allowed.reason)
         if not withheld and decided.do is Do.DENY:
             withheld = decided.reason
         state = pins.state(name, definition.pin)
-        withheld = withheld or REASONS[state]
+        withheld = withheld or reasons[state]
         offered.append(
             OfferedTool(
                 server.pk,
@@ -194,6 +194,23 @@ def _judged(actor: Actor, candidate: Candidate, dialect: str, agent_rules: Seque
 
 
 def decide(
+class _GivenTools:
+    """Which tools of a server are given to somebody: the verdict is made once for all that the same grants name."""
+
+    def __init__(self, actor: Actor, server: MCPServer, grants: Sequence[Grant]) -> None:
+        self._actor, self._server = actor, server
+        self._general = [grant for grant in grants if not grant.tool]
+        self._of_tools = [grant for grant in grants if grant.tool]
+        self._verdicts: dict[tuple[Grant, ...], Verdict] = {}
+
+    def of(self, tool: str) -> Verdict:
+        named = tuple(grant for grant in self._of_tools if matches(grant.tool, tool)) if self._of_tools else ()
+        verdict = self._verdicts.get(named)
+        if verdict is None:
+            verdict = self._verdicts[named] = given(self._actor, self._server, [*self._general, *named])
+        return verdict
+
+
     server: MCPServer, tool: str, agent_rules: Sequence[Rule] = (), group_rules: Sequence[GroupRules] = ()
 ) -> RuleVerdict:
     """What the rules of the server, of a person's groups and of the agent say of a call."""
@@ -207,12 +224,13 @@ def decide(
 def known(actor: Actor, wanted: Sequence[WantedServer], *, agent_rules: Sequence[Rule] = ()) -> list[KnownServer]:
     """What the rows say that `actor` would be offered: nobody is connected to, and nothing is fetched."""
     return [
+    rulings = Rulings(actor.group_rules, agent_rules)
         KnownServer(
             candidate.server.pk,
             candidate.server.slug,
             candidate.server.title,
             candidate.problem,
-            tuple(_judged(actor, candidate, "openai", agent_rules)) if candidate.entry is not None else None,
+            tuple(_judged(actor, candidate, "openai", rulings)) if candidate.entry is not None else None,
             candidate.is_of_this_turn,
         )
         for candidate in load_candidates(actor, wanted, "openai", RequestContext.of_trial())
@@ -232,10 +250,11 @@ async def server_states(
             continue
         if not found.failure(address_of(target)) and not found.sign_in(address_of(target)):
             found.start(target)
-    return [_state(actor, candidate, found) for candidate in candidates]
+    rulings = Rulings(actor.group_rules)
+    return [_state(actor, candidate, found, rulings) for candidate in candidates]
 
 
-def _state(actor: Actor, candidate: Candidate, found: Fetches) -> ServerState:
+def _state(actor: Actor, candidate: Candidate, found: Fetches, rulings: Rulings) -> ServerState:
     server = candidate.server
     if candidate.problem is not None:
         states: dict[str, Any] = {"not_ready": "needs_setup", "disabled": "off", "not_granted": "off"}
@@ -245,7 +264,7 @@ def _state(actor: Actor, candidate: Candidate, found: Fetches) -> ServerState:
     assert candidate.target is not None
     failure = found.failure(address_of(candidate.target))
     refusal = connections.manager().breaker.refusal(candidate.target.circuit)
-    tools = tuple(_judged(actor, candidate, "openai", ())) if candidate.entry is not None else ()
+    tools = tuple(_judged(actor, candidate, "openai", rulings)) if candidate.entry is not None else ()
     if refusal is not None:
         return ServerState(server.slug, server.title, "error", refusal.message, tools, refusal.retry_at)
     sign_in = found.sign_in(address_of(candidate.target))

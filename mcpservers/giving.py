@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from accounts.actors import Actor
-from accounts.policy import Verdict, granted, may_have_servers
-from mcpservers.models import MCPServer, ServerGrant
+from accounts.policy import GrantRow, Verdict, granted, may_have_servers
+from mcpservers.models import MCPServer
 
 
-def given(actor: Actor, server: MCPServer, grants: Iterable[ServerGrant]) -> Verdict:
-    """Whether `grants` (all, or those of one tool) give `server` to the actor; a person's own needs none, nor heeds any."""
+class ServerGrantRow(GrantRow, Protocol):
+    """A stored grant of a server; with `tool`, a glob, of some of its tools."""
+
+    @property
+    def tool(self) -> str: ...
+
+
+def given(actor: Actor, server: MCPServer, grants: Iterable[GrantRow]) -> Verdict:
+    """Whether `grants` (all, or those of one tool) give `server` to the actor.
+
+    A person's own server needs none, nor heeds any.
+    """
     if server.owner_id is None:
         return granted(actor, grants)
     if server.owner_id != actor.user_id:
@@ -19,7 +30,7 @@ def given(actor: Actor, server: MCPServer, grants: Iterable[ServerGrant]) -> Ver
     return Verdict(True, "It is a server of your own.") if may else may
 
 
-def reaches(actor: Actor, server: MCPServer, grants: Iterable[ServerGrant]) -> Verdict:
+def reaches(actor: Actor, server: MCPServer, grants: Iterable[ServerGrantRow]) -> Verdict:
     """Whether the actor is given the server, or at least some tool of it. A denied tool does not deny the server."""
     rows = list(grants)
     general = [grant for grant in rows if not grant.tool]
