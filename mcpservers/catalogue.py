@@ -193,7 +193,6 @@ def _judged(actor: Actor, candidate: Candidate, dialect: str, rulings: Rulings) 
     return offered
 
 
-def decide(
 class _GivenTools:
     """Which tools of a server are given to somebody: the verdict is made once for all that the same grants name."""
 
@@ -211,6 +210,7 @@ class _GivenTools:
         return verdict
 
 
+def decide(
     server: MCPServer, tool: str, agent_rules: Sequence[Rule] = (), group_rules: Sequence[GroupRules] = ()
 ) -> RuleVerdict:
     """What the rules of the server, of a person's groups and of the agent say of a call."""
@@ -223,8 +223,8 @@ class _GivenTools:
 
 def known(actor: Actor, wanted: Sequence[WantedServer], *, agent_rules: Sequence[Rule] = ()) -> list[KnownServer]:
     """What the rows say that `actor` would be offered: nobody is connected to, and nothing is fetched."""
-    return [
     rulings = Rulings(actor.group_rules, agent_rules)
+    return [
         KnownServer(
             candidate.server.pk,
             candidate.server.slug,
