@@ -37,3 +37,11 @@ def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.lineno, node.module
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call):
+            loaded = any(_named(part) in ("import_module", "__import__") for part in (node.func, *node.args))
+            names = (part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str))
+            yield from ((node.lineno, name) for name in names if loaded)
+
+
+def _named(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from agents.parts import Completion, Finish, ModelEvent, TextChunk, TokenUsage
+from agents.parts import ArgumentsProgress, Completion, Finish, ModelEvent, TextChunk, TokenUsage
 from agents.providers import openai_chat
+from agents.providers.assembler import Assembler
 from agents.providers.chat_model import (
     EndpointAuthenticationError,
     EndpointRateLimitedError,
@@ -18,11 +20,10 @@ from agents.providers.chat_model import (
     EndpointUnavailableError,
     EndpointUnreachableError,
 )
-from tests.agents.providers.conftest import QUESTION, Answered, Reply, ask
+from tests.agents.providers.conftest import CALLS, QUESTION, STOP, TOOLS, Answered, Reply, ask, call, called
 from tests.fakes.endpoint import Answer, Endpoint, delta, document, failure, never, reads, text
 
 KEY = "sk-SECRET123456"
-STOP = delta(finish="stop")
 
 
 def told(answered: Answered) -> str:
@@ -286,18 +287,42 @@ async def test_a_stream_that_stops_times_out_and_keeps_what_was_shown(endpoint: 
     await endpoint.last.disconnected.wait()
 
 
-@pytest.mark.parametrize("beat", [": ping\n\n", called(call(arguments="a" * 500))], ids=["comments", "arguments"])
-async def test_any_byte_begins_the_time_between_chunks_anew(endpoint: Endpoint, model_of: Any, beat: Step) -> None:
+async def test_any_byte_begins_the_time_between_chunks_anew(endpoint: Endpoint, model_of: Any) -> None:
     """The whole takes longer than the limit, each silence less."""
     gates = [asyncio.Event() for _ in range(6)]
-    steps = [step for gate in gates for step in (gate, beat)]
-    endpoint.script(Answer([delta("A"), called(call("get_weather", '{"city":"', id="c")), *steps, delta("B"), STOP]))
+    steps = [step for gate in gates for step in (gate, ": ping\n\n")]
+    endpoint.script(Answer([delta("A"), *steps, delta("B"), STOP]))
     running = asyncio.create_task(ask(model_of(chunk_timeout=0.3)))
     await endpoint.received(1)
     loop = asyncio.get_running_loop()
     for number, gate in enumerate(gates):
         loop.call_later(0.1 * (number + 1), gate.set)
     assert (await running).text == "AB"
+
+
+@pytest.mark.deadline(600)  # of the loop's clock, which runs ahead
+async def test_two_minutes_of_arguments_are_no_silence_and_are_told_all_along(
+    endpoint: Endpoint, model_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    real, ahead = loop.time, 0
+    monkeypatch.setattr(loop, "time", lambda: real() + ahead)
+    monkeypatch.setitem(Assembler.__init__.__kwdefaults__, "clock", loop.time)
+    seconds = [asyncio.Event() for _ in range(120)]
+    fragments = [called(call(arguments="a" * 500))] * 5
+    steps = [step for second in seconds for step in (second, *fragments)]
+    opening, ending = call("get_weather", '{"city":"', id="c"), call(arguments='"}')
+    endpoint.script(Answer([called(opening), *steps, called(ending), CALLS]))
+    async with aclosing(model_of(chunk_timeout=30).stream(QUESTION, TOOLS)) as events:
+        shown = [await anext(events)]
+        for second in seconds:
+            ahead += 1
+            second.set()
+            shown.append(await anext(events))
+        shown += [event async for event in events]
+    assert all(isinstance(event, ArgumentsProgress) for event in shown[:-1])
+    assert isinstance(completion := shown[-1], Completion)
+    assert len(json.loads(completion.requests[0].arguments)["city"]) == 600 * 500
 
 
 async def test_a_slow_consumer_is_no_slow_endpoint(endpoint: Endpoint, model_of: Any) -> None:
