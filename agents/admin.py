@@ -141,7 +141,7 @@ class AgentAdmin(TenantAdmin):
     inlines = (AgentServerInline, AgentGrantInline)
     fieldsets = (
         (None, {"fields": ("organization", "name", "slug", "description", "enabled")}),
-        (_("What it is"), {"fields": ("model", "instructions", "starters")}),
+        (_("What it is"), {"fields": ("model", "other_models", "instructions", "starters")}),
         (
             _("Limits and parameters"),
             {"fields": (("max_rounds", "max_output_tokens", "reasoning_effort"), ("temperature", "top_p"))},

@@ -106,6 +106,12 @@ class Agent(TenantModel):
     name = models.CharField(max_length=120)
     description = models.TextField(blank=True)
     model = models.ForeignKey(ModelProfile, on_delete=models.RESTRICT, related_name="agents")
+    other_models = models.ManyToManyField(
+        ModelProfile,
+        related_name="+",
+        blank=True,
+        help_text=_("With which people may have a question answered again."),
+    )
     instructions = models.TextField(blank=True)
     starters = models.JSONField(default=list, blank=True)  # [question]
     max_rounds = models.PositiveSmallIntegerField(

@@ -14,6 +14,7 @@ from agents.models import Agent
 from agents.providers.settings import ModelSettings, settings_of
 from chatui.errors import NotFoundError
 from conversations.attached import attached_files
+from conversations.chosen_model import chosen
 from conversations.history import AttachedFile
 from conversations.models import Message, ToolCall, Turn
 from conversations.representations import calls_for
@@ -41,7 +42,9 @@ def of_new(turn: Turn, actor: Actor) -> TurnPlan | None:
     None where more is needed than messages, or something is wrong: the turn's task then loads it, and says so.
     """
     agent = turn.agent
-    if agent is None or not agent.model.endpoint.enabled or turn.kind == Turn.Kind.CONTINUE:
+    if agent is None or turn.kind == Turn.Kind.CONTINUE or "model" in turn.options:
+        return None
+    if not agent.model.endpoint.enabled:
         return None
     first = turn.user_message.parent_id is None
     path = [turn.user_message, turn.message] if first else path_to(turn.message_id)
@@ -74,7 +77,8 @@ def load(turn_id: UUID) -> TurnPlan:
     if agent is None:
         raise NotFoundError(public_message="The agent of this conversation no longer exists. Start a new chat.")
     usable_agent(actor, agent)
-    if not agent.model.endpoint.enabled:
+    profile = chosen(agent, turn.options)
+    if not profile.endpoint.enabled:
         raise NotFoundError(public_message="The model endpoint of this agent is switched off.")
     path = path_to(turn.message_id)
     assistants = [message for message in path if message.role == Message.Role.ASSISTANT]
@@ -83,7 +87,7 @@ def load(turn_id: UUID) -> TurnPlan:
         turn=turn,
         actor=replace(actor, present=turn.present, key_id=UUID(key) if (key := turn.options.get("key")) else None),
         agent=agent,
-        model=_with_parameters(settings_of(agent.model, agent), turn.options.get("parameters") or {}),
+        model=_with_parameters(settings_of(profile, agent), turn.options.get("parameters") or {}),
         path=path,
         calls=calls,
         attachments=attached_files(path, calls),

@@ -15,11 +15,11 @@ from django.utils import timezone
 from accounts import audit, policy
 from accounts.actors import Actor, stand_in
 from accounts.budgets import TooManyTurnsError as TooManyTurnsError
-from agents.models import Agent, AgentGrant
+from agents.models import Agent, AgentGrant, ModelProfile
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
-from conversations import spending, titles, transitions
+from conversations import chosen_model, spending, titles, transitions
 from conversations.chosen_accounts import NotOfferedError, chosen_accounts
 from conversations.models import Attachment, Conversation, ConversationQuerySet, Message, Question, ToolCall, Turn
 from conversations.usable import own_servers
@@ -124,6 +124,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
     if not fresh and Turn.objects.filter(conversation=conversation, status__in=Turn.OPEN).exists():
         raise TurnRunningError
     _check_selection(actor, agent, new)
+    profile = chosen_model.choose(agent, new.model, _model_before(new))
     accounts = chosen_accounts(actor, agent, conversation, new.accounts)
 
     first_part, changed = 0, ["current_leaf", "active_at"]
@@ -138,7 +139,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
         question = Message(
             conversation=conversation, parent=parent, role=Message.Role.USER, parts=parts, search_text=text
         )
-        answer = _empty_answer(conversation, question, agent)
+        answer = _empty_answer(conversation, question, profile)
         made = [question, answer]
         if not conversation.title:
             conversation.title = titles.from_question(text or _names(parts))
@@ -149,7 +150,7 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
         assert before.parent is not None
         question = before.parent
         if new.kind is Turn.Kind.REGENERATE:
-            answer = _empty_answer(conversation, question, agent)
+            answer = _empty_answer(conversation, question, profile)
             made = [answer]
         else:
             answer, first_part, made = _reopened(before), len(before.parts), []
@@ -178,7 +179,8 @@ def _begin(actor: Actor, new: NewTurn) -> Begun:
             "parameters": dict(new.parameters),
             "via": audit.via_of(actor),
             "key": str(actor.key_id) if actor.key_id else None,  # what it does ends with the key
-            "profile": f"{agent.model.endpoint.slug}/{agent.model.slug}",
+            "profile": chosen_model.name_of(profile),
+            **chosen_model.option_of(agent, profile),
             **({"limited": True, "warnings": opened.warnings} if opened.limited else {}),
         },
         first_part=first_part,
@@ -268,8 +270,17 @@ def _assistant_message(conversation: Conversation, new: NewTurn) -> Message:
     return message
 
 
-def _empty_answer(conversation: Conversation, question: Message, agent: Agent) -> Message:
-    profile = agent.model
+def _model_before(new: NewTurn) -> UUID | None:
+    """The model, other than the agent's own, that wrote the answer which is to be continued."""
+    if new.kind is not Turn.Kind.CONTINUE or new.message_id is None:
+        return None
+    turns = Turn.objects.filter(message_id=new.message_id).order_by("-created_at")
+    options: Mapping[str, Any] | None = turns.values_list("options", flat=True).first()
+    chosen = (options or {}).get("model")
+    return UUID(chosen) if chosen else None
+
+
+def _empty_answer(conversation: Conversation, question: Message, profile: ModelProfile) -> Message:
     return Message(
         conversation=conversation,
         parent=question,
@@ -341,9 +352,6 @@ def _names(parts: Sequence[Part]) -> str:
 def _check_selection(actor: Actor, agent: Agent, new: NewTurn) -> None:
     if new.agent and new.agent != agent.slug:
         raise InvalidRequestError(public_message="agent: this conversation is with another agent. Start a new chat.")
-    profile = agent.model
-    if new.model and new.model not in (f"{profile.endpoint.slug}/{profile.slug}", profile.slug, profile.name):
-        raise NotOfferedError(public_message=f"This agent does not offer the model “{new.model[:80]}”.")
     if new.servers:
         unknown = sorted(set(new.servers) - set(agent.servers.values_list("server__slug", flat=True)))
         if unknown and agent.user_servers:

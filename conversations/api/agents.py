@@ -10,9 +10,10 @@ from uuid import UUID
 from django.http import HttpResponse, JsonResponse
 
 from accounts.actors import Actor
-from agents.models import Agent, AgentServer
+from agents.models import Agent, AgentServer, ModelProfile
 from conversations.api.door import Call
 from conversations.api.variables import declared_variables
+from conversations.chosen_model import name_of, other_models, with_other_models
 from conversations.linking.overview import Account, account_json, identity_of, own_accounts
 from conversations.usable import own_servers, servers_of, usable_agents
 from mcpservers import catalogue
@@ -42,6 +43,7 @@ class Own:
 def load(actor: Actor) -> tuple[list[Agent], Own]:
     """The usable agents, and what the actor has at their servers; a constant number of queries."""
     agents = usable_agents(actor)
+    with_other_models(agents)
     mine = own_servers(actor)
     servers = {row.server_id: row.server for agent in agents for row in servers_of(agent, mine)}
     stored = UserVariables.objects.filter(user_id=actor.user_id, server__in=servers)
@@ -57,8 +59,18 @@ def agent_json(actor: Actor, agent: Agent, states: Mapping[str, ServerState], ow
         "name": agent.name,
         "description": agent.description,
         "starters": list(agent.starters),
-        "model": {"title": profile.title or profile.name, "images": profile.images, "tools": profile.tools},
+        "model": model_json(profile),
+        "other_models": [model_json(other) for other in other_models(agent)],
         "servers": [server_json(actor, agent, row, states.get(row.server.slug), own) for row in rows],
+    }
+
+
+def model_json(profile: ModelProfile) -> dict[str, Any]:
+    return {
+        "name": name_of(profile),
+        "title": profile.title or profile.name,
+        "images": profile.images,
+        "tools": profile.tools,
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from agents.definitions import agent_findings
-from agents.models import Agent, AgentServer
+from agents.models import Agent, AgentServer, ModelProfile
 from conversations.configuration import schema
 from conversations.configuration.grants import apply_grants
 from conversations.configuration.plan import FieldChange
@@ -40,8 +41,9 @@ def apply_agents(scope: Scope, organization: schema.Organization) -> Surplus:
 def _apply_agent(scope: Scope, path: Path, stored: Agent | None, slug: str, section: schema.Agent) -> None:
     message = f"there is no model “{section.model}” in this organization"
     model = scope.find("models", section.model, scope.profiles, (*path, "model"), message)
+    others = _other_models(scope, path, section)
     servers = _servers(scope, path, section)
-    if model is None or servers is None:
+    if model is None or others is None or servers is None:
         return
     kept = slug if stored is None else stored.name
     wanted: dict[str, Any] = {"name": kept if section.name is None else section.name, "model": model}
@@ -50,8 +52,32 @@ def _apply_agent(scope: Scope, path: Path, stored: Agent | None, slug: str, sect
     row = scope.reconciler.put(path, stored, new, wanted, agent_findings)
     if row is None:
         return
+    _apply_other_models(scope, path, row, others)
     _apply_servers(scope, path, row, servers)
     apply_grants(scope, path, row, section.grants)
+
+
+def _other_models(scope: Scope, path: Path, section: schema.Agent) -> list[ModelProfile] | None:
+    """Those wanted besides the agent's own, each once; None with the problems noted."""
+    found = []
+    for index, name in enumerate(section.other_models):
+        message = f"there is no model “{name}” in this organization"
+        model = scope.find("models", name, scope.profiles, (*path, "other_models", index), message)
+        if model is None:
+            return None
+        found.append(model)
+    return list(dict.fromkeys(found))
+
+
+def _apply_other_models(scope: Scope, path: Path, agent: Agent, wanted: list[ModelProfile]) -> None:
+    def names(rows: Iterable[ModelProfile]) -> list[str]:
+        return sorted(f"{row.endpoint.slug}/{row.slug}" for row in rows)
+
+    before = names(agent.other_models.select_related("endpoint"))
+    after = names(wanted)
+    if before != after:
+        agent.other_models.set(wanted)
+        scope.reconciler.note("change", path, [FieldChange("other_models", before, after)])
 
 
 def _servers(scope: Scope, path: Path, section: schema.Agent) -> list[tuple[MCPServer, list[str]]] | None:

@@ -107,6 +107,7 @@ def _organization(organization: Organization, secrets: _Secrets) -> dict[str, An
         **({"budgets": organization.budgets} if organization.budgets else {}),
         **({"audit_days": organization.audit_days} if organization.audit_days else {}),
         **({"audit_bodies": True} if organization.audit_bodies else {}),
+        **({"own_servers": organization.own_servers} if organization.own_servers != "nobody" else {}),
         "members": {membership.user.username: membership.role for membership in memberships},
         "groups": {group.slug: _group(group) for group in Group.objects.filter(**own)},
         "endpoints": {
@@ -115,7 +116,7 @@ def _organization(organization: Organization, secrets: _Secrets) -> dict[str, An
         },
         "servers": {
             row.slug: _server(row, organization.slug, secrets)
-            for row in MCPServer.objects.as_system().filter(**own).order_by("slug")
+            for row in MCPServer.objects.as_system().filter(**own, owner=None).order_by("slug")
         },
         "agents": {
             row.slug: _agent(row)
@@ -162,8 +163,10 @@ def _server(row: MCPServer, organization: str, secrets: _Secrets) -> dict[str, A
 def _agent(row: Agent) -> dict[str, Any]:
     servers = list(row.servers.select_related("server"))
     tools = {item.server.slug: item.tools for item in servers if item.tools}
+    others = [f"{other.endpoint.slug}/{other.slug}" for other in row.other_models.select_related("endpoint")]
     return (
         {"name": escape(row.name), "model": f"{row.model.endpoint.slug}/{row.model.slug}"}
+        | ({"other_models": others} if others else {})
         | _fields(row, AGENT_FIELDS)
         | ({"servers": [item.server.slug for item in servers]} if servers else {})
         | ({"tools": _escaped(tools)} if tools else {})

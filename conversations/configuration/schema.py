@@ -186,10 +186,14 @@ class Server(Section):
     grants: list[ServerGrant] = []
 
 
+ModelName = Annotated[str, StringConstraints(pattern=r"^[^/]+/[^/]+$")]
+
+
 class Agent(Section):
     name: str | None = None
     description: str | None = None
-    model: Annotated[str, StringConstraints(pattern=r"^[^/]+/[^/]+$")]
+    model: ModelName
+    other_models: list[ModelName] = []
     instructions: str | None = None
     starters: list[Text] | None = None
     servers: list[Text] = []
@@ -215,6 +219,7 @@ class Organization(Section):
     budgets: list[Any] = []
     audit_days: int | None = None
     audit_bodies: bool | None = None
+    own_servers: Literal["nobody", "members"] | None = None
 
 
 class Configuration(Section):

@@ -8,7 +8,7 @@ import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { Menu, Popover } from "./popover.js";
 import { regenerate, send } from "./sending.js";
-import { isBusy } from "./state.js";
+import { agentOf, isBusy } from "./state.js";
 import { siblingsOf } from "./tree.js";
 import { count, dayAndTime } from "./words.js";
 
@@ -43,8 +43,10 @@ function askAgain(chat, question, wish) {
 export function AnswerActions({ message, question, text }) {
   const chat = useChat();
   const busy = useStore(isBusy);
+  const others = useStore((state) => agentOf(state)?.other_models) || [];
   const items = question && [
     { label: "Try again", icon: html`<${Icon} name="refresh" size=${16} />`, action: () => regenerate(chat, message) },
+    ...others.map((other) => ({ label: `With ${other.title}`, action: () => regenerate(chat, message, other.name) })),
     { label: "Shorter", action: () => askAgain(chat, question, "Please answer in a shorter form.") },
     { label: "Longer", action: () => askAgain(chat, question, "Please answer in more detail.") },
     { label: "With an instruction…", async action() {

@@ -50,8 +50,9 @@ function toolChoice(tools, agent) {
   return kept.length === servers.length ? {} : { servers: kept };
 }
 
-export function regenerate(chat, message) {
-  again(chat, message, { type: "turn.regenerate" });
+/** `model`: the name of another one that the agent may be asked for; null is the agent's own. */
+export function regenerate(chat, message, model = null) {
+  again(chat, message, { type: "turn.regenerate", ...(model ? { model } : {}) });
 }
 
 export function continueAnswer(chat, message) {

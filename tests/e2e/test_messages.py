@@ -8,6 +8,8 @@ import pytest
 from playwright.async_api import expect
 
 from accounts.models import User
+from agents.models import Agent
+from chatui.rows import in_rows
 from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, text
@@ -55,6 +57,26 @@ async def test_editing_a_question_makes_a_branch_and_the_chosen_one_stays_after_
     await page.get_by_role("menuitem", name="Try again").click()
     await expect(page.locator(".answer .markdown")).to_have_text("Answer three.")
     await expect(page.locator(".answer .branch-count")).to_have_text("2/2")
+
+
+async def test_a_question_is_answered_again_by_another_model_that_the_agent_has(
+    site: Site, owner: User, agent: Agent, endpoint: Endpoint
+) -> None:
+    await in_rows(
+        lambda: agent.other_models.create(
+            organization=agent.organization, endpoint=agent.model.endpoint, slug="big", name="big-1", title="Big model"
+        )
+    )
+    endpoint.script(text("By the small one."), text("By the big one."))
+    page = await site.open(owner)
+    await send(page, "who are you?")
+    await expect(page.locator(".answer .markdown")).to_have_text("By the small one.")
+    await page.get_by_role("button", name="Answer again").click()
+    await page.get_by_role("menuitem", name="With Big model").click()
+    await expect(page.locator(".answer .markdown")).to_have_text("By the big one.")
+    assert endpoint.last.body["model"] == "big-1"
+    await page.get_by_role("button", name="About this answer").click()
+    await expect(page.locator("dl.about")).to_contain_text("Big model")
 
 
 async def test_escape_leaves_the_editor_and_the_text_as_it_was(site: Site, owner: User, endpoint: Endpoint) -> None:

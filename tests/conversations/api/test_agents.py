@@ -7,8 +7,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from accounts.models import Role, User
-from agents.models import Agent, AgentGrant, AgentServer
+from accounts.models import Organization, Role, User
+from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
 from chatui.rows import in_rows
 from mcpservers.models import CatalogueEntry, MCPServer, ServerGrant
 from tests.conversations.api.conftest import Enter, World
@@ -38,10 +38,22 @@ async def servers(world: World, as_user: Enter, user: User | None = None) -> dic
     return {server["slug"]: server for server in agent["servers"]}
 
 
+def offer_others(organization: Organization) -> None:
+    """Two models besides the agent's own, of which the endpoint of one is switched off."""
+    agent = Agent.objects.as_system().select_related("model__endpoint").get()
+    off = ModelEndpoint.objects.create(
+        organization=organization, slug="off", base_url="http://127.0.0.1:9", enabled=False
+    )
+    for endpoint, more in ((agent.model.endpoint, {"title": "Big", "images": True}), (off, {"title": "Off"})):
+        of_model: dict[str, Any] = {"organization": organization, "slug": "big", "name": "b"} | more
+        agent.other_models.add(ModelProfile.objects.create(endpoint=endpoint, **of_model))
+
+
 async def test_an_agent_is_described_for_the_picker(world: World, as_user: Enter) -> None:
     await in_rows(
         Agent.objects.as_system().update, description="Knows tickets.", starters=["What is open?"], name="The Helper"
     )
+    await in_rows(offer_others, world.organization)
     answer = await (await as_user(world.bob)).get("/api/v1/agents")
     (agent,) = answer.json()["items"]
     servers = agent.pop("servers")
@@ -50,7 +62,8 @@ async def test_an_agent_is_described_for_the_picker(world: World, as_user: Enter
         "name": "The Helper",
         "description": "Knows tickets.",
         "starters": ["What is open?"],
-        "model": {"title": "test-model", "images": False, "tools": True},
+        "model": {"name": "helper-endpoint/gpt", "title": "test-model", "images": False, "tools": True},
+        "other_models": [{"name": "helper-endpoint/big", "title": "Big", "images": True, "tools": True}],
     }
     (tickets,) = servers
     assert (tickets["slug"], tickets["title"], tickets["state"], tickets["tools"]) == (
