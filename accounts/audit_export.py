@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 from uuid import UUID
 
+from django.db.models import Count
 from django.http import StreamingHttpResponse
 from django.utils import timezone
 
 from accounts import audit
-from accounts.audit_query import Rows, entry_json, names_of, without_contents
+from accounts.audit_query import ORDER, Rows, after, entry_json, names_of, without_contents
 from accounts.models import AuditAction, AuditRecord
 from chatui.errors import TooLargeError
 from chatui.rows import in_rows
@@ -51,18 +53,29 @@ COLUMNS = (
 )
 
 
-def start(rows: Rows, format: Format, *, organization_id: UUID | None, filters: Sequence[str], **by: Any) -> int:
-    """Record that these entries are taken out, and return how many they are. `by` goes to `audit.record`.
+def start(
+    rows: Rows, format: Format, *, organizations: Collection[UUID | None], filters: Sequence[str], **by: Any
+) -> int:
+    """Record in each of `organizations` that has entries here that they are taken out; return how many they are.
 
-    Raises `TooLargeError` for more than `MAX_ENTRIES`.
+    Where none has any it is recorded in all. `by` goes to `audit.entry`. Raises `TooLargeError` for more than
+    `MAX_ENTRIES` of them together.
     """
-    count = rows.order_by()[: MAX_ENTRIES + 1].count()
-    if count > MAX_ENTRIES:
+    bounded = rows.order_by().values("pk")[: MAX_ENTRIES + 1]
+    counted = AuditRecord.objects.as_system().filter(pk__in=bounded).order_by().values_list("organization_id")
+    counts: dict[UUID | None, int] = dict(counted.annotate(number=Count("pk")))
+    total = sum(counts.values())
+    if total > MAX_ENTRIES:
         words = f"An export holds at most {MAX_ENTRIES:,} entries. Choose a shorter time, or fewer of them."
         raise TooLargeError(public_message=words)
-    details = {"format": format, "entries": count, "filters": sorted(filters)}
-    audit.record(AuditAction.AUDIT_EXPORTED, organization_id=organization_id, details=details, **by)
-    return count
+    told = {"format": format, "filters": sorted(filters)}
+    audit.write(
+        [
+            audit.entry(AuditAction.AUDIT_EXPORTED, each, details=told | {"entries": counts.get(each, 0)}, **by)
+            for each in [each for each in organizations if each in counts] or organizations
+        ]
+    )
+    return total
 
 
 def response(rows: Rows, format: Format) -> StreamingHttpResponse:
@@ -91,14 +104,14 @@ async def _pieces(rows: Rows, format: Format) -> AsyncIterator[bytes]:
 def _page(rows: Rows, last: AuditRecord | None) -> list[tuple[AuditRecord, dict[str, Any]]]:
     """The entries after `last`, in the order of time and id. Two queries."""
     if last is not None:
-        rows = rows.filter(at__lte=last.at).exclude(at=last.at, id__gte=last.pk)
-    found = list(without_contents(rows).order_by("-at", "-id")[:PAGE])
+        rows = after(rows, last.at, last.pk)
+    found = list(without_contents(rows).order_by(*ORDER)[:PAGE])
     names = names_of(found)
     return [(record, entry_json(record, names)) for record in found]
 
 
 def _lines(entries: Iterable[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
+    return "".join(f"{_escaped(json.dumps(entry, ensure_ascii=False))}\n" for entry in entries).encode()
 
 
 def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
@@ -121,10 +134,20 @@ def _cells(entry: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def harmless(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: what begins like one gets an apostrophe in front."""
+    """A cell that no spreadsheet takes for a formula: what begins like one gets an apostrophe in front.
+
+    What turns words around, and other controls, are written as `\\u202e`: a file shows what is in it.
+    """
     if not isinstance(value, str):
         return value
+    value = _escaped(value)
     return f"'{value}" if value.lstrip(" \u00a0\u3000")[:1] in _FORMULA and value.strip() else value
 
 
+def _escaped(text: str) -> str:
+    return _TREACHEROUS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+# Controls but tab and line breaks, other breaks of lines, and overrides of the direction (Unicode TR 9).
+_TREACHEROUS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")

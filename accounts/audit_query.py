@@ -17,6 +17,7 @@ from accounts.models import AuditRecord, User
 Rows = QuerySet[AuditRecord]
 STATUSES = ("ok", "error", "denied", "cancelled", "timeout", "unavailable", "interrupted", "expired")
 VERDICTS = ("allow", "ask", "deny")
+ORDER = ("-at", "-id")  # newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class Selection:
             if value := getattr(self, name):
                 rows = rows.filter(**{f"{name}__icontains": value})
         return rows.filter(concerns(self.person)) if self.person else rows
+
+
+def after(rows: Rows, at: datetime, id: UUID) -> Rows:
+    """What comes after the entry of this time and id, in `ORDER`."""
+    return rows.filter(at__lte=at).exclude(at=at, id__gte=id)
 
 
 def concerns(person: str) -> Q:

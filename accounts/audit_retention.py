@@ -40,12 +40,10 @@ def prune(now: datetime | None = None) -> int:
 
 def _delete(rows: Rows, organization: UUID | None, before: datetime) -> int:
     total = 0
-    while True:
+    while ids := list(rows.order_by("at").values_list("pk", flat=True)[:BATCH]):
         with opened("retention"):
-            ids = list(rows.order_by("at").values_list("pk", flat=True)[:BATCH])
-            if not ids:
-                return total
-            AuditRecord.objects.as_system().filter(pk__in=ids).delete()
-            details = {"entries": len(ids), "before": before.isoformat()}
+            deleted, _ = AuditRecord.objects.as_system().filter(pk__in=ids).delete()
+            details = {"entries": deleted, "before": before.isoformat()}
             audit.record(AuditAction.AUDIT_PRUNED, organization_id=organization, via=audit.Via.SYSTEM, details=details)
-        total += len(ids)
+        total += deleted
+    return total

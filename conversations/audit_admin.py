@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, date, datetime, time
 from typing import Any, ClassVar
 from uuid import UUID
@@ -24,7 +24,7 @@ from accounts.audit_query import STATUSES, VERDICTS, Selection, names_of, withou
 from accounts.models import AuditAction, AuditRecord, Membership, Organization, Role
 from accounts.policy import ROLES, Action
 from accounts.tenant_admin import TenantAdmin, reach_of
-from chatui.errors import TooLargeError
+from chatui.errors import InvalidRequestError, TooLargeError
 from chatui.fields import DecryptionError
 from mcpservers.models import LinkedAccount
 from mcpservers.visible import revealed
@@ -106,18 +106,24 @@ class VerdictFilter(_Choice):
     values = tuple((verdict, verdict) for verdict in VERDICTS)
 
 
+NO_ORGANIZATION = "none"  # of entries of the installation, such as sign-ins with unknown names
+
+
 class OrganizationFilter(_Choice):
     title, parameter_name = _("organization"), "of"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
         reach = reach_of(request)
         rows = Organization.objects.all() if reach.superuser else Organization.objects.filter(pk__in=reach.audited)
-        return [(str(pk), name) for pk, name in rows.values_list("pk", "name")]
+        none = [(NO_ORGANIZATION, _("none"))] if reach.superuser else []
+        return [*((str(pk), name) for pk, name in rows.values_list("pk", "name")), *none]
 
     def has_output(self) -> bool:
         return len(self.lookup_choices) > 1
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        if self.value() == NO_ORGANIZATION:
+            return queryset.filter(organization_id=None)
         try:
             return queryset.filter(organization_id=UUID(self.value())) if self.value() else queryset
         except ValueError:
@@ -325,13 +331,10 @@ class AuditRecordAdmin(TenantAdmin):
             return redirect("admin:index")
         chosen: audit_export.Format = "jsonl" if request.POST.get("format") == "jsonl" else "csv"
         rows = self.get_changelist_instance(request).get_queryset(request)
-        reach = reach_of(request)
-        one = next(iter(reach.audited)) if len(reach.audited) == 1 and not reach.superuser else None
         try:
-            for organization in [one] if one or reach.superuser else sorted(reach.audited):
-                part = rows if organization in (one, None) else rows.filter(organization_id=organization)
-                audit_export.start(part, chosen, organization_id=organization, filters=list(request.GET))
-        except TooLargeError as error:
+            filters, organizations = list(request.GET), _exported(request)
+            audit_export.start(rows, chosen, organizations=organizations, filters=filters)
+        except (InvalidRequestError, TooLargeError) as error:
             messages.error(request, error.public_message)
             return redirect(f"../?{request.GET.urlencode()}")
         return audit_export.response(rows, chosen)
@@ -363,6 +366,22 @@ class AuditRecordAdmin(TenantAdmin):
         response = TemplateResponse(request, "admin/accounts/auditrecord/contents.html", context)
         response["Cache-Control"] = "no-store"
         return response
+
+
+def _exported(request: HttpRequest) -> Collection[UUID | None]:
+    """Whose entries an export may hold. Raises `InvalidRequestError`.
+
+    A superuser, who reads every organization's, chooses one: else nobody there would learn of it.
+    """
+    reach, wanted = reach_of(request), request.GET.get("of", "")
+    if not reach.superuser:
+        return sorted(reach.audited)
+    if wanted == NO_ORGANIZATION:
+        return [None]
+    chosen = next((row.pk for row in Organization.objects.all() if str(row.pk) == wanted), None)
+    if chosen is None:
+        raise InvalidRequestError(public_message="Choose an organization first: a file holds the entries of one.")
+    return [chosen]
 
 
 def _reads_contents(request: HttpRequest, entry: AuditRecord) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +13,21 @@ from django.http.response import HttpResponseBase
 
 from accounts import audit, audit_export
 from accounts.actors import Actor
-from accounts.audit_query import STATUSES, VERDICTS, Rows, Selection, entry_json, names_of, without_contents
+from accounts.audit_query import (
+    ORDER,
+    STATUSES,
+    VERDICTS,
+    Rows,
+    Selection,
+    after,
+    entry_json,
+    names_of,
+    without_contents,
+)
 from accounts.models import AuditAction, AuditRecord
 from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError
 from chatui.fields import DecryptionError
+from conversations.api import cursors
 from conversations.api.door import Call
 from conversations.api.listing import read_limit
 
@@ -46,20 +55,12 @@ class Cursor:
     id: UUID
 
     def encode(self) -> str:
-        text = json.dumps([self.at.isoformat(), str(self.id)])
-        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+        return cursors.encode([self.at, self.id])
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
         """Raises `InvalidRequestError` for what is not one of ours."""
-        try:
-            at, id = json.loads(base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
-            cursor = cls(datetime.fromisoformat(at), UUID(id))
-            if cursor.at.tzinfo is None:
-                raise ValueError("a time without its zone")
-        except (ValueError, TypeError, AttributeError):
-            raise InvalidRequestError(public_message="cursor: not one that this list gave out.") from None
-        return cursor
+        return cursors.decode(text, lambda at, id: cls(cursors.moment(at), UUID(id)))
 
 
 def selection_of(query: Mapping[str, str]) -> Selection:
@@ -97,8 +98,8 @@ def page(actor: Actor, selection: Selection, *, cursor: Cursor | None, limit: in
     """`{items, next}`, newest first; two queries."""
     rows = selection.narrow(without_contents(_rows(actor)))
     if cursor is not None:
-        rows = rows.filter(at__lte=cursor.at).exclude(at=cursor.at, id__gte=cursor.id)
-    found = list(rows.order_by("-at", "-id")[: limit + 1])
+        rows = after(rows, cursor.at, cursor.id)
+    found = list(rows.order_by(*ORDER)[: limit + 1])
     items, more = found[:limit], len(found) > limit
     names = names_of(items)
     return {
@@ -124,7 +125,7 @@ async def export(call: Call) -> HttpResponseBase:
 def _begin(actor: Actor, selection: Selection, form: audit_export.Format, filters: list[str]) -> Rows:
     rows = selection.narrow(_rows(actor))
     by = {"actor_id": actor.user_id, "via": audit.via_of(actor)}
-    audit_export.start(rows, form, organization_id=actor.organization_id, filters=filters, **by)
+    audit_export.start(rows, form, organizations=[actor.organization_id], filters=filters, **by)
     return rows
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +14,7 @@ from django.http import HttpResponse, JsonResponse
 from accounts.actors import Actor
 from chatui.errors import InvalidRequestError
 from chatui.text import clean
-from conversations.api import body
+from conversations.api import body, cursors
 from conversations.api.door import Call
 from conversations.models import Conversation, Message, Turn
 from conversations.representations import conversation_json
@@ -34,21 +32,14 @@ class Cursor:
     id: UUID
 
     def encode(self) -> str:
-        text = json.dumps([self.pinned, self.active_at.isoformat(), str(self.id)])
-        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+        return cursors.encode([self.pinned, self.active_at, self.id])
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
         """Raises `InvalidRequestError` for what is not one of ours."""
-        try:
-            padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-            pinned, active_at, id = json.loads(base64.urlsafe_b64decode(padded))
-            cursor = cls(bool(pinned), datetime.fromisoformat(active_at), UUID(id))
-            if cursor.active_at.tzinfo is None:
-                raise ValueError("a time without its zone")
-        except (ValueError, TypeError, AttributeError):
-            raise InvalidRequestError(public_message="cursor: not one that this list gave out.") from None
-        return cursor
+        return cursors.decode(
+            text, lambda pinned, active_at, id: cls(bool(pinned), cursors.moment(active_at), UUID(id))
+        )
 
     def after(self) -> Q:
         """What comes after this place in the order `-pinned, -active_at, -id`."""

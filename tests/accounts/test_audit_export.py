@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts import audit, audit_export
@@ -105,13 +107,48 @@ def test_an_export_is_recorded_and_a_huge_one_refused(
 ) -> None:
     audit.record(AuditAction.SIGN_IN, organization_id=organization.pk)
     rows = AuditRecord.objects.as_system().filter(organization_id=organization.pk)
-    audit_export.start(rows, "csv", organization_id=organization.pk, filters=["tool"], actor_id=alice.pk)
+    audit_export.start(rows, "csv", organizations=[organization.pk], filters=["tool"], actor_id=alice.pk)
     entry = AuditRecord.objects.as_system().get(action="audit.exported")
     assert (entry.actor_id, entry.details) == (alice.pk, {"format": "csv", "entries": 1, "filters": ["tool"]})
     monkeypatch.setattr(audit_export, "MAX_ENTRIES", 1)
     with pytest.raises(TooLargeError) as refused:
-        audit_export.start(rows, "csv", organization_id=organization.pk, filters=[])
+        audit_export.start(rows, "csv", organizations=[organization.pk], filters=[])
     assert "shorter time" in refused.value.public_message
+
+
+def test_an_export_of_several_is_told_to_each_and_bounded_in_all(
+    db: None, organization: Organization, other_organization: Organization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (organization, organization, other_organization):
+        audit.record(AuditAction.SIGN_IN, organization_id=each.pk)
+    both = [organization.pk, other_organization.pk]
+    rows = AuditRecord.objects.as_system().filter(organization_id__in=both)
+    monkeypatch.setattr(audit_export, "MAX_ENTRIES", 2)
+    with pytest.raises(TooLargeError):
+        audit_export.start(rows, "csv", organizations=both, filters=[])
+    monkeypatch.setattr(audit_export, "MAX_ENTRIES", 3)
+    with CaptureQueriesContext(connection) as queries:
+        assert audit_export.start(rows, "csv", organizations=both, filters=[]) == 3
+    assert len(queries) == 2  # counted once, recorded in one statement
+    told = AuditRecord.objects.as_system().filter(action="audit.exported")
+    assert {(row.organization_id, row.details["entries"]) for row in told} == {(both[0], 2), (both[1], 1)}
+
+
+@pytest.mark.parametrize(
+    "text", ["one\r\n=cmd|' /C calc'!A0", 'a","b', "read\u202etxt.exe", "end\u2028=1", "\x1b[2Jgone", "\x85next"]
+)
+def test_nothing_that_a_server_says_adds_a_line_or_turns_one_around(
+    text: str, transactional_db: None, organization: Organization
+) -> None:
+    audit.record(AuditAction.TOOL_CALL, organization_id=organization.pk, server="files", tool=text, reason=text)
+    lines = written("jsonl").decode()
+    assert len(lines.splitlines()) == 1  # also for who takes U+2028 for the end of one
+    (entry,) = as_jsonl()
+    assert entry["reason"] == AuditRecord.objects.as_system().get().reason
+    (row,) = as_csv()
+    assert row["server"] == "files"
+    for shown in (lines, row["tool"], row["reason"]):
+        assert not {"\u202e", "\u2028", "\x1b", "\x85"} & set(shown)
 
 
 # --- Filters ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts import audit, audit_retention
@@ -54,7 +55,9 @@ def test_that_it_was_done_is_recorded_and_again_it_finds_nothing(
         (organization.pk, "system", 2),
         (organization.pk, "system", 1),
     ]
-    assert audit_retention.prune() == 0
+    with CaptureQueriesContext(connection) as queries:
+        assert audit_retention.prune() == 0
+    assert not [query["sql"] for query in queries if "set_config" in query["sql"] or "SAVEPOINT" in query["sql"]]
 
 
 def test_afterwards_the_database_refuses_again(organization: Organization) -> None:

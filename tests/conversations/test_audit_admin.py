@@ -180,6 +180,33 @@ def test_nobody_takes_out_what_is_another_organization_s(transactional_db: None,
     assert not members & {line["actor"]["id"] for line in lines if line["actor"]}
 
 
+def test_a_superuser_takes_out_what_is_one_organization_s_and_is_recorded_there(
+    transactional_db: None, world: World, call: AuditRecord
+) -> None:
+    root, address = client_of(world.root), reverse("admin:accounts_auditrecord_export")
+    for query in ("", "?of=nonsense", f"?of={call.pk}"):
+        page = root.post(address + query, {"format": "csv"}, follow=True)
+        assert "Choose an organization first" in page.content.decode()
+    assert not AuditRecord.objects.as_system().filter(action="audit.exported").exists()
+    assert str(call.pk) in {line["id"] for line in taken(root, f"?of={world.acme.organization.pk}")}
+    audit.record(AuditAction.SIGN_IN_FAILED, organization_id=None)
+    assert [line["action"] for line in taken(root, "?of=none&action=sign_in.failed")] == ["sign_in.failed"]
+    told = AuditRecord.objects.as_system().filter(action="audit.exported")
+    assert {row.organization_id for row in told} == {world.acme.organization.pk, None}
+
+
+def test_who_reads_several_organizations_is_recorded_in_those_that_the_file_is_of(
+    transactional_db: None, world: World, call: AuditRecord
+) -> None:
+    auditor, acme = world.acme.people[Role.AUDITOR], world.acme.organization
+    Membership.objects.create(user=auditor, organization=world.globex.organization, role=Role.AUDITOR)
+    client, told = client_of(auditor), AuditRecord.objects.as_system().filter(action="audit.exported")
+    assert [line["id"] for line in taken(client, f"?of={acme.pk}&action=tool.call")] == [str(call.pk)]
+    assert [row.organization_id for row in told] == [acme.pk]
+    assert taken(client, "?action=sign_in")
+    assert told.filter(organization_id=world.globex.organization.pk).exists()
+
+
 def test_an_export_is_made_by_post_and_by_who_may(world: World, call: AuditRecord) -> None:
     address = reverse("admin:accounts_auditrecord_export")
     assert client_of(world.acme.people[Role.OWNER]).get(address).status_code == 405
