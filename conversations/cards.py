@@ -45,6 +45,7 @@ def frame_of(
             account=card.get("account"),
             host=card.get("host", ""),
             expires_at=question.expires_at,
+            new_scopes=card.get("new_scopes", []),
         )
     return wire.ElicitationRequested(
         elicitation_id=question.id,
@@ -75,6 +76,7 @@ def sign_in_frame(sign_in: SignIn) -> wire.TurnFrame:
         account=sign_in.account or None,
         host=sign_in.host,
         expires_at=None,
+        new_scopes=list(sign_in.new_scopes),
     )
 
 

@@ -268,6 +268,7 @@ class AuthorizationRequired(TurnFrame):
     account: str | None
     host: str
     expires_at: str | None
+    new_scopes: Any = ()  # of `scopes`: beyond what the account has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,7 @@ class SignIn:
     account: str  # "" for a first one
     host: str
     message: str
+    new_scopes: tuple[str, ...] = ()  # of `scopes`: beyond what the account has
 
     def card(self) -> dict[str, object]:
         """As `PersonNeeded.card` and `authorization.required` have it."""
@@ -73,6 +74,7 @@ class SignIn:
             "title": self.title,
             "url": self.url,
             "scopes": list(self.scopes),
+            "new_scopes": list(self.new_scopes),
             "account": self.account or None,
             "host": self.host,
         }
@@ -83,7 +85,9 @@ def sign_in_of(organization_slug: str, error: SignInRequiredError) -> SignIn:
     asked = {"account": str(error.account_id or ""), "scopes": " ".join(error.scopes)}
     query = urlencode({name: value for name, value in asked.items() if value})
     url = f"/o/{organization_slug}/connections/{error.slug}/begin" + (f"?{query}" if query else "")
-    return SignIn(error.slug, error.title, url, error.scopes, error.account, error.host, error.public_message)
+    return SignIn(
+        error.slug, error.title, url, error.scopes, error.account, error.host, error.public_message, error.new_scopes
+    )
 
 
 def wants_more(challenge: Challenge) -> bool:

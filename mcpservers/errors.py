@@ -133,7 +133,8 @@ _WHY_SIGN_IN: dict[SignInReason, str] = {
 class SignInRequiredError(ChatUIError):
     """An account at the server is needed, and there is none that can be used. Only a person can help.
 
-    `account` names the one that there is, else it is ""; `scopes` are to be asked for; `host` is where the person will
+    `account` names the one that there is, else it is ""; `scopes` are to be asked for, and `new_scopes` are those of
+    them that the account does not have; `host` is where the person will
     sign in, "" while that is not known.
     """
 
@@ -152,10 +153,12 @@ class SignInRequiredError(ChatUIError):
         account: str = "",
         account_id: UUID | None = None,
         host: str = "",
+        new_scopes: Sequence[str] = (),
     ) -> None:
         super().__init__(public_message=_WHY_SIGN_IN[reason].format(title=title))
         self.server_id, self.slug, self.title, self.reason = server_id, slug, title, reason
         self.scopes, self.account, self.account_id, self.host = tuple(scopes), account, account_id, host
+        self.new_scopes = tuple(new_scopes)
         self.challenge: Challenge | None = None  # what the server said, if it was asked
 
 

@@ -112,6 +112,7 @@ class Signer:
             scopes=union(granted, challenge.scope),
             account=account.name if account is not None else "",
             account_id=account.id if account is not None else None,
+            new_scopes=[scope for scope in challenge.scope if scope not in granted] if granted else (),
         )
         error.challenge = challenge
         return error

@@ -20,7 +20,7 @@ export function SignInCard({ call, live }) {
   const open = live && state === "open" && left !== "" && decision?.state !== "sending";
   const title = `sign-in-${call.id}`;
   return html`<section class="approval sign-in" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
-    <h3 id=${title}><${Icon} name="plug" size=${20} /><span><strong>${visible(toolWords(call))}</strong> needs your account at <strong>${server}</strong></span></h3>
+    <h3 id=${title}><${Icon} name="plug" size=${20} /><span><strong>${visible(toolWords(call))}</strong> needs ${details.new_scopes?.length ? "more of " : ""}your account at <strong>${server}</strong></span></h3>
     <${Facts} details=${details} />
     <p class="muted small">Signing in opens a window of its own, and your password never comes here. Then this answer goes on by itself.</p>
     <div class="approval-actions">
@@ -33,11 +33,14 @@ export function SignInCard({ call, live }) {
   </section>`;
 }
 
-function Facts({ details: { host, account, scopes = [] } }) {
+function Facts({ details: { host, account, scopes = [], new_scopes: fresh = [] } }) {
+  const had = scopes.filter((scope) => !fresh.includes(scope));
   return html`<dl class="approval-facts">
     <div><dt>You sign in at</dt><dd>${host ? html`<code>${visible(host)}</code>` : "The site that the server names"}</dd></div>
     <div><dt>Account</dt><dd>${account ? visible(account) : "The one that you choose there"}</dd></div>
-    <div><dt>Permissions</dt><dd>${scopes.length ? html`<${Scopes} scopes=${scopes} />` : "As that site asks you for them"}</dd></div>
+    ${fresh.length > 0 && html`<div class="scopes-new"><dt>Also wants</dt><dd><${Scopes} scopes=${fresh} /></dd></div>`}
+    ${(had.length > 0 || !fresh.length) && html`<div><dt>${fresh.length ? "Permissions so far" : "Permissions"}</dt>
+      <dd>${had.length ? html`<${Scopes} scopes=${had} />` : "As that site asks you for them"}</dd></div>`}
   </dl>`;
 }
 

@@ -71,9 +71,9 @@ const FOLDS = {
   },
   "authorization.required"(turn, frame) {
     if (!frame.call_id) return; // the turn goes on without that server; a notice says so
-    const { server, title, url, scopes, account, host, expires_at } = frame;
+    const { server, title, url, scopes, new_scopes, account, host, expires_at } = frame;
     const question = {
-      id: frame.question_id, kind: "authorization", state: "open", details: { server, title, url, scopes, account, host },
+      id: frame.question_id, kind: "authorization", state: "open", details: { server, title, url, scopes, new_scopes, account, host },
       expires_at,
     };
     call(turn, frame, { status: "waiting", question });

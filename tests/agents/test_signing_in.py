@@ -57,6 +57,7 @@ def test_the_card_says_where_as_whom_and_for_what() -> None:
         "title": "Notes",
         "url": f"/o/acme/connections/notes/begin?account={UUID(int=9)}&scopes=read+write+notes",
         "scopes": ["read", "write notes"],
+        "new_scopes": [],
         "account": "Ada",
         "host": "login.example.org",
     }

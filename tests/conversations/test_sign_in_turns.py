@@ -16,9 +16,8 @@ from chatui.rows import in_rows
 from conversations.linking import news
 from conversations.models import Turn
 from mcpservers import entries
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.models import LinkedAccount, MCPServer, ServerGrant
 from mcpservers.oauth import flow
-from mcpservers.oauth.accounts import accounts_of
 from tests.conversations.chat import Chat, Frame
 from tests.fakes.authpages import consent, query_of
 from tests.fakes.authserver import FakeAuthServer
@@ -126,6 +125,7 @@ async def test_more_access_is_asked_for_on_a_second_card_and_no_third_one(
         await link(owner, server, first)
         second = await chat.until("authorization.required")
         assert (second["account"], "notes:write" in second["scopes"]) == ("Account 1", True)
+        assert (first["new_scopes"], second["new_scopes"]) == ([], ["notes:write"])
         await chat.until("turn.waiting")
         await link(owner, server, second)
         finished = await chat.until("turn.finished")
@@ -167,7 +167,7 @@ async def test_the_account_that_was_chosen_for_the_chat_acts(
     for person in ("ada", "grace"):
         begun = await flow.begin(who, server.pk, browser=BROWSER)
         await flow.complete(owner.pk, query_of(await consent(begun.url, person)), browser=BROWSER)
-    other = (await in_rows(accounts_of, who))[1]
+    other = await LinkedAccount.objects.as_system().aget(user=owner, name__startswith="grace")
     endpoint.script(calls(WHOAMI), text("Grace."))
     async with await Chat.of(owner) as chat:
         await chat.ask(accounts={"notes": str(other.pk)})

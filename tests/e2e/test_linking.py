@@ -131,7 +131,7 @@ async def test_a_wider_permission_is_asked_for_without_a_word_of_the_first_sign_
     await consent(await window_of(page, card.get_by_role("link", name="Connect")))
     await expect(page.locator(".answer")).to_contain_text("You are Ada there.")
     await send(page, "note milk")
-    await expect(card).to_contain_text("notes:write")
+    await expect(card.locator(".scopes-new")).to_have_text("Also wantsnotes:write")
     await expect(card.locator(".sign-in-done")).to_have_count(0)
     window = await window_of(page, card.get_by_role("link", name="Sign in again"))
     await consent(window)

@@ -13,7 +13,7 @@ globalThis.document = { getElementById: () => null };
 const started = { type: "call.started", call_id: "c1", server: "notes", server_title: "Notes", tool: "list_notes", title: "List notes", arguments: {} };
 const required = {
   type: "authorization.required", call_id: "c1", question_id: "q1", server: "notes", title: "Notes", url: "/o/acme/connections/notes/begin?scopes=read",
-  scopes: ["read"], account: null, host: "login.example", expires_at: "2030-01-01T00:00:00Z",
+  scopes: ["read", "write"], new_scopes: ["write"], account: null, host: "login.example", expires_at: "2030-01-01T00:00:00Z",
 };
 const fold = (...frames) => {
   const turn = createTurn("t", 0, { id: "m", parts: [], status: "running" });
@@ -26,7 +26,7 @@ test("a call that needs an account waits with what its card shows, as the stored
   assert.equal(part(turn).status, "waiting");
   const { id, kind, state, details } = part(turn).question;
   assert.deepEqual({ id, kind, state }, { id: "q1", kind: "authorization", state: "open" });
-  assert.deepEqual(details, { server: "notes", title: "Notes", url: required.url, scopes: ["read"], account: null, host: "login.example" });
+  assert.deepEqual(details, { server: "notes", title: "Notes", url: required.url, scopes: ["read", "write"], new_scopes: ["write"], account: null, host: "login.example" });
   assert.equal(part(turn).title, "List notes");
 });
 

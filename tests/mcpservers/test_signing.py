@@ -134,7 +134,29 @@ async def test_more_access_is_asked_for_by_name(server: ProtectedMCPServer, mana
         await whoami(manager, to, "add_note")
     error = raised.value
     assert (error.reason, error.scopes) == ("insufficient_scope", ("notes:read", "notes:write"))
+    assert error.new_scopes == ("notes:write",)
     assert error.account_id == wallet.account_id
+    assert (await whoami(manager, to))["owner"] == "ada", "the connection serves on"
+
+
+@pytest.mark.parametrize("of_organization", [True, False])
+@pytest.mark.parametrize("refused", ["more access", "the token"])
+async def test_where_no_person_signs_in_nobody_is_asked_to(
+    of_organization: bool, refused: str, server: ProtectedMCPServer, manager: ConnectionManager
+) -> None:
+    """The organization's account and calls on behalf of people: a sign-in of theirs would change nothing."""
+    wallet = Wallet(server)
+    to = replace(signed(server, wallet), links=False)
+    if not of_organization:
+        to = replace(to, account=None)
+    await whoami(manager, to)
+    server.refuse_all = refused == "the token"
+    with pytest.raises(ServerUnavailableError) as raised:
+        await whoami(manager, to, "add_note")
+    assert raised.value.public_message.endswith("is not accepted. Tell an administrator.")
+    assert ("The organization's account" in raised.value.public_message) is of_organization
+    assert ("more access (notes:write)" in str(raised.value)) is (refused == "more access")
+    server.refuse_all = False
     assert (await whoami(manager, to))["owner"] == "ada", "the connection serves on"
 
 
@@ -200,9 +222,10 @@ async def test_a_wrong_header_of_the_definition_is_no_sign_in(server: ProtectedM
 async def test_what_is_learnt_of_a_refusal_makes_it_a_sign_in(server: ProtectedMCPServer) -> None:
     heard: list[str] = []
 
-    async def learn(_: ConnectionTarget, challenge: str) -> bool:
-        heard.append(challenge)
-        return True
+    async def learn(to: ConnectionTarget, error: ChatUIError) -> SignInRequiredError:
+        assert isinstance(error, ServerUnavailableError)
+        heard.append(error.challenge)
+        return SignInRequiredError(to.server_id, to.slug, to.title)
 
     async with managed(learn=learn) as manager:
         with pytest.raises(SignInRequiredError):
@@ -228,6 +251,48 @@ async def test_a_token_does_not_follow_a_redirect_to_another_origin(
             await whoami(manager, to)
         assert elsewhere.exchanges
         assert all("authorization" not in exchange.headers for exchange in elsewhere.exchanges)
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+async def test_over_sse_no_token_leaves_the_origin_by_a_redirect(
+    verb: str, auth: FakeAuthServer, manager: ConnectionManager
+) -> None:
+    async with FakeMCPServer() as elsewhere, ProtectedMCPServer(auth=auth) as server:
+
+        async def lead_away(exchange: Exchange) -> None:
+            await exchange.respond(307, location=f"http://127.0.0.1:{elsewhere.port}{exchange.path}")
+
+        elsewhere.on(verb, status(404))
+        server.kind = "sse"  # type: ignore[attr-defined]  # for `signed`
+        wallet = Wallet(server)
+        to = signed(server, wallet)
+        if verb == "POST":
+            await whoami(manager, to)
+        server.on(verb, lead_away)
+        with pytest.raises(ChatUIError):
+            await whoami(manager, to)
+        assert server.exchanges[-1].headers["authorization"] == f"Bearer {wallet.token}"
+        assert [exchange.verb for exchange in elsewhere.exchanges] == [verb]
+        assert wallet.token not in str(elsewhere.exchanges[0].headers)
+
+
+@pytest.mark.parametrize("form", ["{}/messages?session_id=1", "//127.0.0.1:{port}/messages", "{}@/messages"])
+async def test_over_sse_no_token_leaves_the_origin_by_the_endpoint(
+    form: str, auth: FakeAuthServer, manager: ConnectionManager
+) -> None:
+    async with FakeMCPServer() as elsewhere, ProtectedMCPServer(auth=auth) as server:
+
+        async def name_another(exchange: Exchange) -> None:
+            await exchange.open_stream()
+            there = f"http://127.0.0.1:{elsewhere.port}"
+            await exchange.send_event(form.format(there, port=elsewhere.port), event="endpoint")
+            await exchange.server.closed.wait()
+
+        server.on("GET", name_another)
+        server.kind = "sse"  # type: ignore[attr-defined]  # for `signed`
+        with pytest.raises(ServerUnavailableError, match="endpoint"):
+            await whoami(manager, signed(server, Wallet(server)))
+        assert elsewhere.connections == 0
 
 
 async def test_errors_never_show_the_token(auth: FakeAuthServer, manager: ConnectionManager) -> None:
