@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -22,8 +23,7 @@ from accounts.actors import Actor
 from accounts.doors import Door, SignedOutError, StrangerError
 from chatui.errors import ChatUIError, PermissionDeniedError
 from chatui.rows import in_rows
-from conversations import answering, beginning, commands, feed, hints, processes, stopping, supervisor, turns, wire
-from conversations.feed import NotHeldError
+from conversations import answering, beginning, commands, following, hints, processes, stopping, supervisor, turns, wire
 from conversations.questions import Answered
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,9 @@ class ChatConsumer(AsyncWebsocketConsumer):
         before = self._follows.pop(turn_id, None)
         if before is not None:
             before.cancel()
-        task = asyncio.get_running_loop().create_task(self._pump(turn_id, after), name=f"follow-{turn_id}")
+        task = asyncio.get_running_loop().create_task(
+            self._let_in(self._pump(turn_id, after)), name=f"follow-{turn_id}"
+        )
         self._follows[turn_id] = task
         task.add_done_callback(lambda done: self._pumped(turn_id, done))
 
@@ -170,32 +172,13 @@ class ChatConsumer(AsyncWebsocketConsumer):
             logger.error("Following turn %s failed", turn_id, exc_info=error)
 
     async def _pump(self, turn_id: UUID, after: int) -> None:
-        channel, send = feed.current(), self.base_send
-        while True:
-            try:
-                sent = 0
-                async for text in channel.follow(turn_id, after):
-                    await send(WebSocketSendEvent(type="websocket.send", bytes=None, text=text))
-                    after += 1
-                    sent += 1
-                    if sent % 20 == 0:  # a burst must not starve the other sockets of this process
-                        await asyncio.sleep(0)
-                return
-            except NotHeldError:
-                snapshot = await self._at_door(commands.snapshot, turn_id)
-                if snapshot is None:
-                    return
-                await self.send(text_data=snapshot.frame)
-                after = snapshot.seq
-                if not snapshot.open:
-                    return
-                channel.watch(turn_id, snapshot.seq)
-                # It may have ended between that look and this watch, by a hand that publishes to watchers alone.
-                ended = await self._at_door(commands.snapshot, turn_id)
-                if ended is None or not ended.open:
-                    if ended is not None:
-                        await self.send(text_data=ended.frame)
-                    return
+        send, sent = self.base_send, 0
+        async with aclosing(following.frames(self.door, turn_id, after)) as numbered:
+            async for _, text in numbered:
+                await send(WebSocketSendEvent(type="websocket.send", bytes=None, text=text))
+                sent += 1
+                if sent % 20 == 0:  # a burst must not starve the other sockets of this process
+                    await asyncio.sleep(0)
 
     # --- The right to be open ---
 

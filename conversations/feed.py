@@ -45,7 +45,11 @@ class TurnFeed(Protocol):
         ...
 
     def watch(self, turn_id: UUID, seq: int) -> None:
-        """Keep a place for what comes after `seq` of a turn that does not run here."""
+        """Keep a place for what comes after `seq` of a turn that does not run here, to be followed at once."""
+        ...
+
+    def unwatch(self, turn_id: UUID) -> None:
+        """Give up a place that nobody follows."""
         ...
 
     def end(self, turn_id: UUID, frame: TurnFrame) -> None:
@@ -58,13 +62,14 @@ class TurnFeed(Protocol):
 
 
 class _Channel:
-    """One turn's frames, `first` being the number of the oldest held, and who waits for the next."""
+    """One turn's frames, `first` being the number of the oldest held; how many follow, and who waits for the next."""
 
-    __slots__ = ("closed", "first", "frames", "running", "timer", "waiters")
+    __slots__ = ("closed", "first", "followers", "frames", "running", "timer", "waiters")
 
     def __init__(self, seq: int) -> None:
         self.first = seq + 1
         self.frames: list[str] = []
+        self.followers = 0
         self.closed = False
         self.running = True
         self.timer: asyncio.TimerHandle | None = None
@@ -79,6 +84,11 @@ class _Channel:
             if not waiter.done():
                 waiter.set_result(None)
         self.waiters.clear()
+
+    def go_on_after(self, seq: int) -> None:
+        """Hold nothing up to `seq`; who has not seen it all is told so."""
+        self.first, self.frames = seq + 1, []
+        self.wake()
 
     def keep_no_timer(self) -> None:
         if self.timer is not None:
@@ -105,13 +115,20 @@ class MemoryFeed:
             self.running += 1
         channel.keep_no_timer()
         if channel.last < seq:  # another process published meanwhile: what is held here has a gap
-            channel.frames.clear()
-            channel.first = seq + 1
+            channel.go_on_after(seq)
 
     def watch(self, turn_id: UUID, seq: int) -> None:
-        if turn_id not in self._channels:
+        channel = self._channels.get(turn_id)
+        if channel is None:
             channel = self._channels[turn_id] = _Channel(seq)
             channel.running = False
+        elif not channel.running and channel.last < seq:  # it went on elsewhere
+            channel.go_on_after(seq)
+
+    def unwatch(self, turn_id: UUID) -> None:
+        channel = self._channels.get(turn_id)
+        if channel is not None and not (channel.followers or channel.running or channel.timer):
+            del self._channels[turn_id]
 
     def end(self, turn_id: UUID, frame: TurnFrame) -> None:
         if turn_id in self._channels:
@@ -135,20 +152,32 @@ class MemoryFeed:
         if channel is None or not channel.first - 1 <= after <= channel.last:
             raise NotHeldError(turn_id)
         seq = after
-        while True:
-            if seq < channel.first - 1:
-                raise NotHeldError(turn_id)
-            while seq < channel.last:
-                yield channel.frames[seq + 1 - channel.first]
-                seq += 1
-            if channel.closed:
-                return
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            channel.waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                channel.waiters.discard(waiter)
+        self._joined(turn_id, channel)
+        try:
+            while True:
+                while channel.first - 1 <= seq < channel.last:  # while it is being sent, frames may go
+                    yield channel.frames[seq + 1 - channel.first]
+                    seq += 1
+                if seq < channel.first - 1:
+                    raise NotHeldError(turn_id)
+                if channel.closed:
+                    return
+                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                channel.waiters.add(waiter)
+                try:
+                    await waiter
+                finally:
+                    channel.waiters.discard(waiter)
+        finally:
+            self._left(turn_id, channel)
+
+    def _joined(self, turn_id: UUID, channel: _Channel) -> None:
+        channel.followers += 1
+
+    def _left(self, turn_id: UUID, channel: _Channel) -> None:
+        channel.followers -= 1
+        if self._channels.get(turn_id) is channel:
+            self.unwatch(turn_id)
 
     def rest(self, turn_id: UUID) -> None:
         channel = self._channels.get(turn_id)
@@ -177,8 +206,8 @@ class MemoryFeed:
         if channel is None:
             return
         channel.timer = None
-        if channel.waiters:  # somebody follows live: keep the number, drop the frames
-            channel.first, channel.frames = channel.last + 1, []
+        if channel.followers:  # keep the number, drop the frames; who is still being sent some looks at the rows
+            channel.go_on_after(channel.last)
         else:
             del self._channels[turn_id]
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 RUNNING_SECONDS = 24 * 3600  # a stream whose process died goes after this
 BLOCK_MILLISECONDS = 5_000
+LOST_SECONDS = 5.0  # between two looks for streams that are gone
 BATCH = 500  # entries of one pipeline
 MOST_QUEUED = 50_000  # entries that wait while Redis is away; then the oldest are given up
 RETRY_SECONDS = 1.0
@@ -65,9 +67,9 @@ class SharedFeed(MemoryFeed):
         self._work = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._mirrored: set[UUID] = set()
+        self._mirrored: set[UUID] = set()  # what is followed here and does not run here
         self._mirroring = asyncio.Event()
-        self._followers: dict[UUID, int] = {}
+        self._away = False
         self._wake = f"{prefix}wake:{uuid4().hex}"
         self._waking: set[asyncio.Task[None]] = set()
 
@@ -87,7 +89,8 @@ class SharedFeed(MemoryFeed):
         channel = self._channels.get(turn_id)
         if channel is not None:
             self._put(_Entry(turn_id, channel.last, expire=RUNNING_SECONDS))
-            self._mirror(turn_id)  # whoever goes on with it may be another process
+            if channel.followers:
+                self._mirror(turn_id)  # whoever goes on with it may be another process
 
     def close(self, turn_id: UUID) -> None:
         channel = self._channels.get(turn_id)
@@ -97,9 +100,10 @@ class SharedFeed(MemoryFeed):
         super().close(turn_id)
 
     def end(self, turn_id: UUID, frame: TurnFrame) -> None:
-        if turn_id in self._channels:
+        channel = self._channels.get(turn_id)
+        if channel is not None and (channel.running or turn_id in self._mirrored):
             super().end(turn_id, frame)
-        else:
+        else:  # what is held here may be behind
             self._put(_Entry(turn_id, 0, elsewhere=frame))
 
     def _put(self, entry: _Entry) -> None:
@@ -115,8 +119,13 @@ class SharedFeed(MemoryFeed):
         """Wait until everything that was published is in Redis."""
         await self._written.wait()
 
+    def _redis_is_away(self, error: Exception) -> None:
+        """Say so, once until it is back."""
+        if not self._away:
+            logger.warning("Turns cannot be followed from other processes, Redis is away: %s", error)
+        self._away = True
+
     async def _writing(self) -> None:
-        away = False
         while True:
             await self._work.wait()
             self._work.clear()
@@ -125,12 +134,10 @@ class SharedFeed(MemoryFeed):
                 try:
                     await self._write(batch)
                 except (RedisError, OSError) as error:
-                    if not away:
-                        logger.warning("Turns cannot be followed from other processes, Redis is away: %s", error)
-                    away = True
+                    self._redis_is_away(error)
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                away = False
+                self._away = False
                 for entry in batch:
                     if self._queue and self._queue[0] is entry:  # given up meanwhile, else
                         self._queue.popleft()
@@ -196,28 +203,28 @@ class SharedFeed(MemoryFeed):
         channel = self._channels.get(turn_id)
         if channel is None or not channel.first - 1 <= after <= channel.last:
             await self._fetch(turn_id, after)
-        self._followers[turn_id] = self._followers.get(turn_id, 0) + 1
-        try:
-            async for text in super().follow(turn_id, after):
+        async with aclosing(super().follow(turn_id, after)) as held:
+            async for text in held:
                 yield text
-        finally:
-            self._followers[turn_id] -= 1
-            if not self._followers[turn_id]:
-                del self._followers[turn_id]
-                self._forget(turn_id)
 
-    def watch(self, turn_id: UUID, seq: int) -> None:
-        if turn_id not in self._channels:
-            super().watch(turn_id, seq)
+    def _joined(self, turn_id: UUID, channel: _Channel) -> None:
+        super()._joined(turn_id, channel)
+        if not channel.running and not channel.closed:
             self._mirror(turn_id)
+
+    def _left(self, turn_id: UUID, channel: _Channel) -> None:
+        super()._left(turn_id, channel)
+        if not channel.followers and self._channels.get(turn_id, channel) is channel:
+            self._mirrored.discard(turn_id)  # what runs elsewhere is not mirrored for nobody
 
     async def _fetch(self, turn_id: UUID, after: int) -> None:
         """Bring the frames after `after` here. Raises `NotHeldError`."""
         try:
             entries = await self._client.xrange(self._key(turn_id), f"{after}-0")
         except (RedisError, OSError) as error:
-            logger.warning("A turn of another process cannot be followed, Redis is away: %s", error)
+            self._redis_is_away(error)
             raise NotHeldError(turn_id) from None
+        self._away = False
         frames = [fields[_FRAME] for _, fields in entries if _FRAME in fields]
         numbers = [_seq(id) for id, fields in entries if _FRAME in fields]
         if not numbers or numbers[0] > after + 1:
@@ -236,20 +243,12 @@ class SharedFeed(MemoryFeed):
             channel.wake()
         if any(_END in fields for _, fields in entries):
             self._ended(turn_id, channel)
-        elif not channel.running:
-            self._mirror(turn_id)
-
-    def _forget(self, turn_id: UUID) -> None:
-        """Nobody here follows it any more: what runs elsewhere is not mirrored for nobody."""
-        if turn_id in self._mirrored:
-            self._mirrored.discard(turn_id)
-            channel = self._channels.get(turn_id)
-            if channel is not None and channel.timer is None:
-                del self._channels[turn_id]
 
     # --- The mirror -----------------------------------------------------------------------------------------------
 
     def _mirror(self, turn_id: UUID) -> None:
+        if turn_id in self._mirrored:
+            return
         self._mirrored.add(turn_id)
         self._mirroring.set()
         if self._reader is None:
@@ -271,7 +270,8 @@ class SharedFeed(MemoryFeed):
             return
 
     async def _reading(self) -> None:
-        woken = "0-0"
+        woken, loop = "0-0", asyncio.get_running_loop()
+        look_at = loop.time() + LOST_SECONDS
         while True:
             self._mirroring.clear()
             streams = {self._key(turn_id): turn_id for turn_id in self._mirrored if turn_id in self._channels}
@@ -281,12 +281,15 @@ class SharedFeed(MemoryFeed):
             positions = {key: f"{self._channels[turn_id].last}-0" for key, turn_id in streams.items()}
             try:
                 found = await self._client.xread({**positions, self._wake: woken}, block=BLOCK_MILLISECONDS)
-                if not found:
+                # By time, since there may always be something to read; what waits to be written is not lost.
+                if loop.time() >= look_at and self._written.is_set():
                     await self._look_for_the_lost(streams)
+                    look_at = loop.time() + LOST_SECONDS
             except (RedisError, OSError) as error:
-                logger.warning("Turns of other processes cannot be followed, Redis is away: %s", error)
+                self._redis_is_away(error)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
+            self._away = False
             for key, entries in found:
                 if key == self._wake:
                     woken = entries[-1][0]
@@ -303,8 +306,7 @@ class SharedFeed(MemoryFeed):
                 return
             seq = _seq(id)
             if seq > channel.last + 1:  # there is a gap: followers get a snapshot
-                channel.frames.clear()
-                channel.first = seq
+                channel.go_on_after(seq - 1)
             if seq == channel.last + 1:
                 channel.frames.append(fields[_FRAME])
         channel.wake()
@@ -323,8 +325,7 @@ class SharedFeed(MemoryFeed):
             if not newest or _seq(newest[0][0]) < channel.last:
                 self._mirrored.discard(turn_id)
                 del self._channels[turn_id]
-                channel.frames, channel.first = [], channel.last + 2
-                channel.wake()
+                channel.go_on_after(channel.last + 1)
 
     # --- The end --------------------------------------------------------------------------------------------------
 

@@ -15,13 +15,11 @@ from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from accounts.actors import Actor
-from accounts.doors import Door
 from chatui.errors import ChatUIError, InvalidRequestError
 from chatui.rows import in_rows
-from conversations import beginning, commands, feed, stopping, turns, wire
+from conversations import beginning, commands, following, stopping, turns, wire
 from conversations.api import body
 from conversations.api.door import Call
-from conversations.feed import NotHeldError
 from conversations.representations import one_message_json
 
 T = TypeVar("T")
@@ -83,7 +81,7 @@ def turn_json(actor: Actor, turn_id: UUID) -> dict[str, Any]:
 async def _stream(call: Call, turn_id: UUID, after: int) -> AsyncIterator[bytes]:
     """Events as the wire format of the HTML standard, 9.2: `id`, `data`, an empty line; comments between."""
     again = time.monotonic() + settings.SOCKET["RECHECK_SECONDS"]
-    async with aclosing(with_keep_alive(frames(call.door, turn_id, after), KEEP_ALIVE)) as numbered:
+    async with aclosing(with_keep_alive(following.frames(call.door, turn_id, after), KEEP_ALIVE)) as numbered:
         async for event in numbered:
             if time.monotonic() >= again:
                 try:
@@ -92,26 +90,6 @@ async def _stream(call: Call, turn_id: UUID, after: int) -> AsyncIterator[bytes]
                     return
                 again = time.monotonic() + settings.SOCKET["RECHECK_SECONDS"]
             yield b": \n\n" if event is None else f"id: {event[0]}\ndata: {event[1]}\n\n".encode()
-
-
-async def frames(door: Door, turn_id: UUID, after: int) -> AsyncGenerator[tuple[int, str]]:
-    """(number, encoded frame) after `after`; a snapshot first where those after it are no longer held."""
-    channel = feed.current()
-    while True:
-        try:
-            async with aclosing(channel.follow(turn_id, after)) as held:
-                async for text in held:
-                    after += 1
-                    yield after, text
-            return
-        except NotHeldError:
-            snapshot = await in_rows(door.run, commands.snapshot, turn_id)
-            if snapshot.seq > after or not snapshot.open:
-                yield snapshot.seq, snapshot.frame
-            after = snapshot.seq
-            if not snapshot.open:
-                return
-            channel.watch(turn_id, after)
 
 
 async def with_keep_alive(events: AsyncGenerator[T], seconds: float) -> AsyncGenerator[T | None]:

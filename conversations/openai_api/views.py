@@ -24,7 +24,7 @@ from agents.models import Agent
 from chatui.errors import ChatUIError, NotFoundError
 from chatui.jsontext import encoded
 from chatui.rows import in_rows
-from conversations import beginning, stopping, uploads
+from conversations import beginning, following, stopping, uploads
 from conversations.api import body, turns
 from conversations.api.door import Call, MethodNotAllowedError, enter, public_error
 from conversations.models import Conversation
@@ -155,7 +155,7 @@ async def _watch(call: Call, turn_id: UUID) -> AsyncGenerator[dict[str, Any]]:
     """The turn's frames, decoded, to its end. Whoever stops listening before has gone away, and the turn is stopped."""
     over = False
     try:
-        async with aclosing(turns.frames(call.door, turn_id, 0)) as encoded:
+        async with aclosing(following.frames(call.door, turn_id, 0)) as encoded:
             async for _seq, text in encoded:
                 frame: dict[str, Any] = orjson.loads(text)
                 over = frame["type"] == "turn.finished"

@@ -105,3 +105,32 @@ async def test_an_ended_turn_is_forgotten_after_its_time() -> None:
     asyncio.get_running_loop().call_later(0.01, gone.set)
     await gone.wait()
     assert feed.last_seq(turn) is None
+
+
+async def test_who_is_still_being_sent_frames_when_they_go_is_told_so() -> None:
+    feed, turn = MemoryFeed(0), uuid4()
+    feed.open(turn, 0)
+    for word in ("one", "two"):
+        feed.publish(turn, TextDelta(text=word))
+    follower = feed.follow(turn, 0)
+    await anext(follower)  # it is sent the first, slowly
+    feed.rest(turn)
+    gone = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.01, gone.set)
+    await gone.wait()
+    assert feed.last_seq(turn) == 2
+    with pytest.raises(NotHeldError):
+        await anext(follower)
+    assert feed.last_seq(turn) is None  # nobody follows it any more
+    feed.aclose()
+
+
+async def test_a_place_behind_what_is_stored_is_moved_on() -> None:
+    feed, turn = MemoryFeed(60), uuid4()
+    feed.open(turn, 0)
+    feed.publish(turn, TextDelta(text="before"))
+    feed.rest(turn)
+    feed.watch(turn, 5)  # it went on elsewhere, and rests again
+    feed.end(turn, TextDelta(text="over"))
+    assert numbers(await everything(feed, turn, after=5)) == [6]
+    feed.aclose()

@@ -188,3 +188,73 @@ async def test_nobody_is_mirrored_for_longer_than_it_is_followed(make: Make) -> 
     await here.written()
     assert await some(there, turn, 0, 2) == ["a", "b"]
     assert there.last_seq(turn) is None
+
+
+async def test_what_rests_is_mirrored_again_for_whoever_comes_next(make: Make) -> None:
+    one, two = make(), make()
+    turn = uuid4()
+    one.open(turn, 0)
+    say(one, turn, "asked")
+    one.rest(turn)
+    await one.written()
+    assert await some(one, turn, 0, 1) == ["asked"]  # and leaves
+    following = asyncio.ensure_future(heard(one, turn))
+    two.open(turn, 1)
+    say(two, turn, "answered")
+    two.close(turn)
+    assert await following == [(1, "asked"), (2, "answered")]
+
+
+async def test_nothing_is_kept_of_parked_turns_that_nobody_follows(make: Make) -> None:
+    here = make()
+    here._keep_seconds = 0
+    turn, gone = uuid4(), asyncio.Event()
+    here.open(turn, 0)
+    say(here, turn, "asked")
+    here.rest(turn)
+    asyncio.get_running_loop().call_later(0.01, gone.set)
+    await gone.wait()
+    assert (here.last_seq(turn), here._mirrored, here._reader) == (None, set(), None)
+
+
+async def test_the_end_of_a_turn_that_went_on_elsewhere_follows_what_was_said_there(make: Make) -> None:
+    one, two, there = make(), make(), make()
+    turn = uuid4()
+    one.open(turn, 0)
+    say(one, turn, "asked")
+    one.rest(turn)
+    await one.written()
+    two.open(turn, 1)
+    say(two, turn, "answered", "and died")
+    await two.written()
+    following = asyncio.ensure_future(heard(there, turn))
+    one.end(turn, TextDelta(text="interrupted"))
+    assert await following == [(1, "asked"), (2, "answered"), (3, "and died"), (4, "interrupted")]
+
+
+async def test_a_stream_that_is_gone_is_noticed_while_others_go_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conversations.feed_shared.LOST_SECONDS", 0.0)
+    here, there = make(), make()
+    lost, busy = uuid4(), uuid4()
+    for turn in (lost, busy):
+        here.open(turn, 0)
+        say(here, turn, "hello")
+    await here.written()
+    following = asyncio.ensure_future(heard(there, lost))
+    others = asyncio.ensure_future(heard(there, busy))
+    await here._client.delete(here._key(lost))
+    while not following.done():  # there is always something to read
+        say(here, busy, "again")
+        await here.written()
+    with pytest.raises(NotHeldError):
+        await following
+    here.close(busy)
+    await others
+
+
+async def test_it_is_said_once_that_redis_is_away(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    here = make("redis://127.0.0.1:9/0")  # type: ignore[call-arg]  # the fixture's own option
+    for _ in range(3):
+        with pytest.raises(NotHeldError):
+            await heard(here, uuid4())
+    assert caplog.text.count("Redis is away") == 1
