@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from accounts.tenant_admin import TenantForm
@@ -72,3 +73,9 @@ class AgentForm(TenantForm):
 
 class AgentServerForm(TenantForm):
     tools = LinesField(label=_("Tools"), help_text=_("Names or patterns, one per line; none means all."))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        servers = self.fields.get("server")
+        if isinstance(servers, forms.ModelChoiceField) and servers.queryset is not None:
+            servers.queryset = servers.queryset.filter(owner=None)  # people's own are theirs alone

@@ -114,6 +114,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
                 item(_("Overview"), "home", "index"),
                 item(_("Model endpoints"), "neurology", "agents_modelendpoint_changelist"),
                 item(_("MCP servers"), "build", "mcpservers_mcpserver_changelist"),
+                item(_("People's own servers"), "person_add", "mcpservers_ownserver_changelist"),
                 item(_("Agents"), "smart_toy", "agents_agent_changelist"),
             ],
         },

@@ -333,6 +333,7 @@ MCP = {
     "OFFER_MAX_TOOLS": env.int("MCP_OFFER_MAX_TOOLS", default=128),  # what OpenAI accepts
     "OFFER_DEFER_ABOVE": env.int("MCP_OFFER_DEFER_ABOVE", default=60),
     "OFFER_CONTEXT_SHARE": env.float("MCP_OFFER_CONTEXT_SHARE", default=0.2),
+    "OWN_SERVERS": env.int("MCP_OWN_SERVERS", default=20),  # of one person in one organization
     "LIST_MAX_PAGES": 50,
     "LIST_MAX_TOOLS": 1000,
     "LIST_MAX_BYTES": 5 * 2**20,

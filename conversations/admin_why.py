@@ -70,7 +70,7 @@ class WhyForm(_OfOrganization):
 
     def choices(self, organization: Organization | None) -> dict[str, Any]:
         return super().choices(organization) | {
-            "server": MCPServer.objects.as_system().filter(organization=organization),
+            "server": MCPServer.objects.as_system().filter(organization=organization, owner=None),
             "agent": Agent.objects.as_system().filter(organization=organization),
         }
 

@@ -53,7 +53,7 @@ def authorize_call(
     reason = _refusal(now, server, grants, tool, allow_globs)
     if reason:
         return Authorization(False, reason, server)
-    accepted = pins.of_call(server_id, tool, now.user_id)
+    accepted = pins.of_call(server_id, tool, now.user_id, own=server.owner_id is not None)
     identity = identity_of(now, server, account_id)
     return Authorization(True, "", server, now, _own_values(now, server), accepted, identity)
 

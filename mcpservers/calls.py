@@ -150,7 +150,7 @@ async def _waits(target: ConnectionTarget, call: ToolCall, accepted: CallPins) -
     waits = accepted.refusal(owner, call.pin)
     if waits and owner.user_id is not None and target.account is not None and not accepted.has_view(owner):
         await fetching.fetches().listed(target)
-        accepted = await in_rows(pins.of_call, target.server_id, call.tool, owner.user_id)
+        accepted = await in_rows(pins.of_call, target.server_id, call.tool, owner.user_id, own=accepted.own)
         waits = accepted.refusal(owner, call.pin)
     return waits
 

@@ -29,7 +29,7 @@ from mcpservers.fetching import Fetches, aclose, address_of, fetches, fill, syst
 from mcpservers.giving import given
 from mcpservers.models import MCPServer, UserVariables
 from mcpservers.offers import KnownServer, Offer, OfferedTool, RefreshReport, ServerProblem, ServerState, WantedServer
-from mcpservers.pins import REASONS, Owner, Pins
+from mcpservers.pins import OWN_REASONS, REASONS, Owner, Pins
 from mcpservers.requests import RequestContext
 from mcpservers.rulings import Rulings
 from mcpservers.scope import Scope
@@ -165,6 +165,7 @@ def _judged(actor: Actor, candidate: Candidate, dialect: str, rulings: Rulings) 
     ruled = rulings.of(server.slug, server=server.rules, read_only=server.read_only)
     assert candidate.entry is not None
     pins = candidate.pins or Pins(Owner(server.pk))  # without rows nothing is accepted
+    reasons = REASONS if server.owner_id is None else OWN_REASONS
     offered = []
     for definition in candidate.entry.definitions(dialect):
         name = definition.name

@@ -39,7 +39,7 @@ def findings(
     if server.owner_id is not None:
         yield from _own(server)
         environment = kept = None
-    elif server.slug.startswith(OWN_PREFIX) and (kept is None or kept.slug != server.slug):
+    elif server.slug.startswith(OWN_PREFIX) and (server._state.adding if kept is None else kept.slug != server.slug):
         yield "slug", f"“{OWN_PREFIX}” begins the names of people's own servers."
     if server.transport == Transport.STDIO:
         yield from _stdio(server)

@@ -95,10 +95,12 @@ def doubles(server_id: UUID, new: Sequence[Definition], listed: Iterable[str]) -
 
 
 def _others(server_id: UUID, looks: set[str], names: set[str]) -> list[_Other]:
-    organizations = MCPServer.objects.as_system().filter(pk=server_id).values("organization")
+    this = MCPServer.objects.as_system().filter(pk=server_id)
+    owners = this.exclude(owner=None).values("owner")
     tools = {name.rpartition(SEPARATOR)[2] for name in names} | names
     rows = (
-        ToolVersion.objects.filter(server__organization__in=organizations)
+        ToolVersion.objects.filter(server__organization__in=this.values("organization"))
+        .filter(Q(server__owner=None) | Q(server__owner__in=owners))  # nobody else's own
         .filter(Q(name_skeleton__in=looks) | Q(title_skeleton__in=looks) | Q(tool__in=tools))
         .exclude(decision=ToolVersion.Decision.REJECTED)
         .values_list("server_id", "server__slug", "server__title", "definition", "name_skeleton", "title_skeleton")

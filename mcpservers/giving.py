@@ -7,6 +7,7 @@ from typing import Protocol
 
 from accounts.actors import Actor
 from accounts.policy import GrantRow, Verdict, granted, may_have_servers
+from mcpservers.approvals import matches
 from mcpservers.models import MCPServer
 
 
@@ -40,3 +41,13 @@ def reaches(actor: Actor, server: MCPServer, grants: Iterable[ServerGrantRow]) -
     denials = [grant for grant in general if grant.deny]
     some = (granted(actor, [*denials, grant]) for grant in rows if grant.tool and not grant.deny)
     return next((each for each in some if each), whole)
+
+
+def given_tool(actor: Actor, server: MCPServer, grants: Iterable[ServerGrantRow], tool: str) -> Verdict:
+    """Whether the actor is given `tool` of the server, whose `grants` these are."""
+    return given(actor, server, [grant for grant in grants if not grant.tool or matches(grant.tool, tool)])
+
+
+def is_visible(actor: Actor, server: MCPServer) -> bool:
+    """Whether the server is there for the actor at all, as `MCPServer.objects.visible_to` would say."""
+    return server.organization_id == actor.organization_id and server.owner_id in (None, actor.user_id)

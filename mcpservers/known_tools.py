@@ -17,6 +17,7 @@ def names_of(server: MCPServer) -> frozenset[str]:
 def subjects_of(organization_id: UUID, servers: Iterable[UUID] | None = None) -> frozenset[str]:
     """`server__tool` of every server of the organization, or of these; one query."""
     rows = ToolSighting.objects.filter(view__server__organization=organization_id, listed=True)
+    rows = rows.filter(view__server__owner=None)  # what people add for themselves is theirs to know
     if servers is not None:
         rows = rows.filter(view__server__in=list(servers))
     found = rows.values_list("view__server__slug", "version__tool")

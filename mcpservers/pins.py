@@ -111,6 +111,12 @@ REASONS: dict[State, str] = {
     State.CHANGED: "Its server changed what it says of it. It waits for an admin to accept the change.",
     State.REJECTED: "An admin rejected what its server says of it now.",
 }
+OWN_REASONS: dict[State, str] = {  # of a server of one's own, to whom it is
+    State.ACCEPTED: "",
+    State.NEW: "It is new, and waits for you to accept it, on the page of connections.",
+    State.CHANGED: "Its server changed what it says of it. It waits for you, on the page of connections.",
+    State.REJECTED: "You rejected what its server says of it now.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +280,7 @@ class CallPins:
 
     tool: str = ""
     rows: tuple[tuple[str, Sighting], ...] = ()  # with the view's owner key
+    own: bool = False  # of a server of the caller's own
 
     def has_view(self, owner: Owner) -> bool:
         """Whether the tool was ever seen in the owner's view."""
@@ -290,12 +297,11 @@ class CallPins:
             if not own:
                 return ""
             hash = next((sighting.hash for sighting in own if sighting.is_accepted), "")
-        return REASONS[pins.state(self.tool, hash)]
+        return (OWN_REASONS if self.own else REASONS)[pins.state(self.tool, hash)]
 
 
-def of_call(server_id: UUID, tool: str, user_id: UUID) -> CallPins:
-    """The fresh rows for a call of `tool`: one query."""
+def of_call(server_id: UUID, tool: str, user_id: UUID, *, own: bool = False) -> CallPins:
+    """The fresh rows for a call of `tool`: one query. `own`: the server is the caller's own."""
     rows = _of_call(server_id, tool_key(tool), user_id)
-    return CallPins(
-        tool, tuple((owner, Sighting(key, hash, said, mine, listed)) for owner, key, hash, said, mine, listed in rows)
-    )
+    seen = tuple((owner, Sighting(key, hash, said, mine, listed)) for owner, key, hash, said, mine, listed in rows)
+    return CallPins(tool, seen, own)

@@ -12,6 +12,7 @@ from conversations.api import (
     conversations,
     listing,
     me,
+    own_servers,
     turns,
     usage,
     variables,
@@ -39,6 +40,14 @@ urlpatterns = [
         "connections/accounts/<uuid:account>",
         methods(Action.CHAT, PATCH=connections.update, DELETE=connections.disconnect),
     ),
+    # Of a person's own: who may is said by what they do, since one may always see and delete what one has.
+    path("connections/servers", methods(None, GET=own_servers.index, POST=own_servers.create)),
+    path(
+        "connections/servers/<uuid:own_server>",
+        methods(None, GET=own_servers.read, PATCH=own_servers.update, DELETE=own_servers.delete),
+    ),
+    path("connections/servers/<uuid:own_server>/check", methods(None, POST=own_servers.check)),
+    path("connections/servers/<uuid:own_server>/tools", methods(None, POST=own_servers.review)),
     path("approvals", methods(Action.ANSWER, GET=approvals.index)),
     path("approvals/count", methods(None, GET=approvals.count)),
     path("approvals/standing", methods(Action.ANSWER, GET=approvals.standing_index)),

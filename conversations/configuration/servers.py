@@ -37,7 +37,8 @@ _TEMPLATES = ("url", "command", "args", "headers", "env")
 
 
 def apply_servers(scope: Scope, section: Mapping[str, schema.Server]) -> Surplus:
-    stored = {row.slug: row for row in MCPServer.objects.as_system().filter(organization=scope.organization)}
+    rows = MCPServer.objects.as_system().filter(organization=scope.organization, owner=None)
+    stored = {row.slug: row for row in rows}
     scope.servers.update(stored)
     path = (*scope.path, "servers")
     for slug, server in section.items():

@@ -27,6 +27,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='mcpserver',
             name='barred',
-            field=models.BooleanField(default=False, editable=False),
+            field=models.BooleanField(default=False, help_text="Of a person's own server: its owner cannot switch it on again before this is taken away.", verbose_name='switched off by an administrator'),
         ),
     ]

@@ -7,6 +7,7 @@ import json
 import re
 import uuid
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
@@ -83,8 +84,11 @@ class MCPServer(TenantModel):
     rules = models.JSONField(default=list, blank=True)  # [{tool: glob, do: allow|ask|deny}], first match decides
     use_instructions = models.BooleanField(default=False)
     enabled = models.BooleanField(default=True)
-    # Of a person's own server: an admin switched it off, and only an admin lets it be switched on again.
-    barred = models.BooleanField(default=False, editable=False)
+    barred = models.BooleanField(
+        _("switched off by an administrator"),
+        default=False,
+        help_text=_("Of a person's own server: its owner cannot switch it on again before this is taken away."),
+    )
     revision = models.PositiveIntegerField(default=1, editable=False)
     # What the last connection learnt, so that the next one need not probe again.
     era = models.JSONField(default=dict, blank=True, editable=False)  # {transport, mode, protocol_version, discover}
@@ -148,6 +152,14 @@ class MCPServer(TenantModel):
     def allowances(self) -> tuple[str, ...] | None:
         """For `chatui.netguard`: a person's own server is at a public address, whatever the operator allows."""
         return () if self.owner_id is None else None
+
+    @property
+    def host(self) -> str:
+        """Host and port that are connected to; "" for a local process."""
+        try:
+            return urlsplit(self.url).netloc.rpartition("@")[2]
+        except ValueError:
+            return ""
 
     @property
     def signs_in(self) -> bool:

@@ -52,7 +52,7 @@ class World:
 
 def make_tenant(slug: str) -> Tenant:
     """An organization whose agent and server everybody in it has, guests by their group."""
-    organization = Organization.objects.create(slug=slug, name=slug.title())
+    organization = Organization.objects.create(slug=slug, name=slug.title(), own_servers="members")
     endpoint = ModelEndpoint.objects.create(
         organization=organization, slug="e", base_url="http://127.0.0.1:9/v1", api_key="k", retries=0
     )
@@ -109,7 +109,7 @@ def make_world() -> World:
 
 def things_of(user: User, tenant: Tenant) -> dict[str, Any]:
     """What `user` has in an organization, by the names that addresses and frames use. Made anew at each call."""
-    for rows in (LinkedAccount.objects.as_system(), Attachment.objects.as_system()):
+    for rows in (LinkedAccount.objects.as_system(), Attachment.objects.as_system(), MCPServer.objects.as_system()):
         rows.filter(organization=tenant.organization, **{_OWNER[rows.model]: user}).delete()
     conversation = make_conversation(user, tenant.agent, title="A chat")
     _asked, said, turn = make_exchange(conversation, "What time is it?", "Noon.")
@@ -139,6 +139,9 @@ def things_of(user: User, tenant: Tenant) -> dict[str, Any]:
         ).pk,
         "attachment": add_attachment(user, tenant.organization, conversation=conversation).pk,
         "account": account.pk,
+        "own_server": MCPServer.objects.create(
+            owner=user, slug="my-server", title="Mine", url="https://127.0.0.1:9/mcp", **where
+        ).pk,
         "server": tenant.server.slug,
         "slug": tenant.agent.slug,
         "entry": tenant.entry,
@@ -149,4 +152,4 @@ def things_of(user: User, tenant: Tenant) -> dict[str, Any]:
     }
 
 
-_OWNER: dict[Any, str] = {LinkedAccount: "user", Attachment: "owner"}
+_OWNER: dict[Any, str] = {LinkedAccount: "user", Attachment: "owner", MCPServer: "owner"}

@@ -32,6 +32,7 @@ CHAT = frozenset({"guest", "member", "admin", "owner", "key chat"})
 ANSWER = frozenset({"guest", "member", "admin", "owner", "key approve"})
 AUDIT = frozenset({"auditor", "owner", "key read"})
 USAGE = frozenset({"auditor", "admin", "owner", "key read"})
+OWN_SERVERS = frozenset({"member", "admin", "owner", "key admin"})
 IN = "in"
 
 
@@ -69,6 +70,13 @@ API: dict[str, Door] = {
     "GET connections": Door(CHAT),
     "PATCH connections/accounts/<uuid:account>": Door(CHAT, "own"),
     "DELETE connections/accounts/<uuid:account>": Door(CHAT, "own"),
+    "GET connections/servers": Door(OWN_SERVERS),
+    "POST connections/servers": Door(OWN_SERVERS),
+    "GET connections/servers/<uuid:own_server>": Door(OWN_SERVERS, "own"),
+    "PATCH connections/servers/<uuid:own_server>": Door(OWN_SERVERS, "own"),
+    "DELETE connections/servers/<uuid:own_server>": Door(OWN_SERVERS, "own"),
+    "POST connections/servers/<uuid:own_server>/check": Door(OWN_SERVERS, "own"),
+    "POST connections/servers/<uuid:own_server>/tools": Door(OWN_SERVERS, "own"),
     "GET approvals": Door(ANSWER),
     "GET approvals/count": Door(ALL),
     "GET approvals/standing": Door(ANSWER),

@@ -17,7 +17,7 @@ from accounts import audit
 from accounts.models import ApiKey, AuditAction, AuditRecord, Group, Membership, Organization, Role, User
 from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
 from conversations.models import Conversation, Message, Turn
-from mcpservers.models import CatalogueEntry, MCPServer, ServerGrant, UserVariables
+from mcpservers.models import CatalogueEntry, MCPServer, OwnServer, ServerGrant, UserVariables
 
 CANARY = "canary-7f3a"
 CHAT = "canary-chat"  # what people said
@@ -72,6 +72,14 @@ def make_tenant(slug: str) -> Tenant:
     )
     UserVariables.objects.create(server=server, user=member, values={"TOKEN": f"{CANARY}-variable"})
     ServerGrant.objects.create(server=server, group=group)
+    own = OwnServer.objects.create(
+        organization=organization,
+        owner=member,
+        slug="my-server",
+        title=f"{slug} own server",
+        url=f"https://{slug}.example.org/mcp?key={CANARY}-query",
+        headers={"Authorization": f"Bearer {CANARY}-own"},
+    )
     CatalogueEntry.objects.create(
         server=server,
         definition_hash=server.definition_hash(),
@@ -106,7 +114,7 @@ def make_tenant(slug: str) -> Tenant:
         body={"arguments": f"{CANARY}-body"},
     )
     entry = AuditRecord.objects.as_system().get(organization_id=organization.pk)
-    rows = (organization, group, endpoint, server, agent, conversation, key, membership, member, entry)
+    rows = (organization, group, endpoint, server, own, agent, conversation, key, membership, member, entry)
     tenant.rows = {type(row): row for row in rows}
     return tenant
 

@@ -75,6 +75,16 @@ READERS = {
     ("audit/<uuid:entry>/contents", "POST"),
     ("usage/report", "GET"),
 }
+# For whom the organization lets have servers of their own: see `test_own_servers`, and `tests/architecture`.
+OWN_SERVERS = {
+    ("connections/servers", "GET"),
+    ("connections/servers", "POST"),
+    ("connections/servers/<uuid:own_server>", "GET"),
+    ("connections/servers/<uuid:own_server>", "PATCH"),
+    ("connections/servers/<uuid:own_server>", "DELETE"),
+    ("connections/servers/<uuid:own_server>/check", "POST"),
+    ("connections/servers/<uuid:own_server>/tools", "POST"),
+}
 
 
 def test_every_address_and_method_has_an_expectation() -> None:
@@ -82,7 +92,7 @@ def test_every_address_and_method_has_an_expectation() -> None:
     for pattern in urlpatterns:
         assert isinstance(pattern, URLPattern)
         exposed |= {(str(pattern.pattern), method) for method in pattern.callback.handlers}  # type: ignore[union-attr]
-    assert exposed == set(DOORS) | READERS
+    assert exposed == set(DOORS) | READERS | OWN_SERVERS
 
 
 async def knock(client: AsyncClient, world: World, route: str, method: str, query: str = "") -> Any:
