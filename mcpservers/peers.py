@@ -177,7 +177,10 @@ def reconnect(server_id: UUID) -> None:
 
 
 def server_changed(server_id: UUID) -> None:
-    """A server's definition or grants changed, or it is gone: forget what memory knows of it. A sync function."""
+    """A server's definition or grants changed, or it is gone: forget what memory knows of it. A sync function.
+
+    Its connections end with their last call: what is being done was allowed when it began.
+    """
     _do({"type": "changed", "server": str(server_id)})
 
 
@@ -201,7 +204,7 @@ def _act(message: dict[str, str]) -> None:
             connections.close_all(UUID(message["server"]))
         case "changed":
             catalogue.invalidate(UUID(message["server"]))
-            connections.close_all(UUID(message["server"]))
+            connections.drop(UUID(message["server"]))
 
 
 async def _tell(message: dict[str, str]) -> None:

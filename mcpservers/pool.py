@@ -32,6 +32,8 @@ from mcpservers.transports import ConnectionKey, ConnectionTarget, RequestPrinci
 
 logger = logging.getLogger(__name__)
 
+LEASE_CALLS = 2  # a call may wait for another one before it, each as long as a call may take
+
 OnToolsChanged = Callable[[ConnectionTarget], Awaitable[None]]
 OnCompleted = Callable[[ConnectionTarget, str], Awaitable[None]]
 Record = Callable[[ConnectionTarget, dict[str, Any] | None, str], Awaitable[None]]
@@ -92,13 +94,27 @@ class ConnectionManager:
 
         Raises `ServerUnavailableError` when it cannot be opened: `ThrottledError` after several failures, `BusyError`
         where there is no place. Raises `SignInRequiredError` or `NotReadyError` where only a person can help, and
-        `DrainingError` once `aclose` has begun.
+        `DrainingError` once `aclose` has begun. Whoever keeps it longer than any call may take is ended with
+        `ConnectionLostError`: nobody keeps a place for ever.
         """
         connection = await self._lend(target)
+        longest = LEASE_CALLS * settings.MCP["CALL_MAX_SECONDS"]
         try:
-            yield connection
+            async with asyncio.timeout(longest) as lease:
+                yield connection
+        except TimeoutError as error:
+            if not lease.expired():
+                raise
+            message = f"“{target.title}” was in use for longer than {longest:g} seconds by one call, which was ended."
+            self._note_overdue(connection, message)
+            raise ConnectionLostError(message, public_message=message) from error
         finally:
             self._give_back(connection)
+
+    def _note_overdue(self, connection: Connection, message: str) -> None:
+        logger.warning("%s", message)
+        connection.last_error = message
+        troubles.note(connection.target, "lease_overdue", message)
 
     async def _lend(self, target: ConnectionTarget) -> Connection:
         for _ in range(3):
@@ -243,9 +259,17 @@ class ConnectionManager:
         connection.retired = True
         if connection.leases:
             longest = settings.MCP["CALL_MAX_SECONDS"]
-            self._timers[connection.id] = asyncio.get_running_loop().call_later(longest, self._close, connection)
+            self._timers[connection.id] = asyncio.get_running_loop().call_later(longest, self._overdue, connection)
         else:
             self._close(connection)
+
+    def _overdue(self, connection: Connection) -> None:
+        """It was to be closed, and whoever has it does not give it back."""
+        title, longest = connection.target.title, settings.MCP["CALL_MAX_SECONDS"]
+        message = f"A connection to “{title}” that was to end was still in use after {longest:g} seconds, and closed."
+        connection.error = connection.error or ConnectionLostError(message)
+        self._note_overdue(connection, message)
+        self._close(connection)
 
     def _weigh(self, connection: Connection) -> None:
         """One that broke off before it answered anything counts as one that could not be opened."""

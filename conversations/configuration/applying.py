@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 
 from django.db import IntegrityError, transaction
 
@@ -19,6 +20,7 @@ from conversations.configuration.reading import read_document
 from conversations.configuration.reconciling import Reconciler, Scope
 from conversations.configuration.recording import record_applied
 from conversations.configuration.servers import apply_servers
+from mcpservers import peers
 
 
 def apply_configuration(
@@ -60,7 +62,7 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
     stored = Organization.objects.filter(slug=slug).first()
     # A file without a name does not rename what there is, and one that says nothing of the audit leaves it as it is.
     kept = slug if stored is None else stored.name
-    said = section.model_dump(include={"audit_days", "audit_bodies"}, exclude_none=True)
+    said = section.model_dump(include={"audit_days", "audit_bodies", "own_servers"}, exclude_none=True)
     organization = reconciler.put(
         path,
         stored,
@@ -78,8 +80,12 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
         apply_servers(scope, section.servers),
         apply_agents(scope, section),
     ]
+    servers = {(*path, "servers", name): server.pk for name, server in scope.servers.items()}
     if prune and not reconciler.problems:
         for surplus in reversed(undo):
             for place, row in surplus:
                 if not isinstance(row, Group) or may_go(scope, place, row):
                     reconciler.delete(place, row)
+    for change in reconciler.plan.changes:
+        if change.path in servers:  # what other processes hold of it is of yesterday
+            transaction.on_commit(partial(peers.server_changed, servers[change.path]))

@@ -111,9 +111,9 @@ def test_a_reset_is_of_one_user_or_of_all(breaker: Breaker) -> None:
     for user in (ALICE, BOB):
         fail(breaker, circuit(user))
     breaker.reset(SERVER, user_id=ALICE)
-    assert [found.user_id for found, _ in breaker.refusals(SERVER)] == [BOB]
+    assert [found.user_id for found, _ in breaker.all_refusals()] == [BOB]
     breaker.reset(SERVER)
-    assert breaker.refusals(SERVER) == []
+    assert breaker.all_refusals() == []
 
 
 def test_the_memory_is_bounded(breaker: Breaker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from mcpservers.transports import target_of
 from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.authstate import PEOPLE
 from tests.fakes.mcp_protected import ProtectedMCPServer
-from tests.fakes.mcp_server import FakeMCPServer
+from tests.fakes.mcp_server import FakeMCPServer, after
 from tests.fakes.mcp_targets import actor, definition, managed, target
 from tests.fakes.wallet import Wallet
 from tests.settings import TEST_REDIS_URL
@@ -132,6 +132,60 @@ async def test_without_redis_only_this_process_is_told_of_and_that_is_said(
     async with connections.manager().borrow(target(fake.url)):
         told = peers.everywhere()
     assert (len(told.connections), told.complete) == (1, False)
+
+
+async def test_a_process_that_cannot_be_understood_costs_nothing_but_the_whole(
+    shared: None, fake: FakeMCPServer
+) -> None:
+    async with redis.Redis.from_url(TEST_REDIS_URL) as client:
+        for number, text in enumerate((b"{}", b"not json", b'{"connections": [{"id": "of another version"}]}')):
+            await client.set(f"{peers.PREFIX}{number}", text, ex=30)
+    async with connections.manager().borrow(target(fake.url)):
+        told = await asyncio.to_thread(peers.everywhere)
+    assert (len(told.connections), told.complete) == (1, False)
+
+
+@pytest.mark.parametrize("word", ["changed", "reconnect"])
+async def test_a_server_that_was_changed_elsewhere_is_connected_to_anew_here(
+    word: str, shared: None, as_process: Callable[[str], None], fake: FakeMCPServer
+) -> None:
+    as_process("one")
+    to, other = target(fake.url), target(fake.url)
+    async with running(peers.listen(), is_heard):
+        ids = []
+        for each in (to, other):
+            async with connections.manager().borrow(each) as connection:
+                ids.append(connection.id)
+        for _ in range(3):
+            connections.manager().breaker.failed(to.circuit, "it was down")
+        as_process("two")
+        await peers._tell({"type": word, "server": str(to.server_id)})
+        as_process("one")
+        await gone(ids[0])
+    assert connections.manager().breaker.refusal(to.circuit) is None, "it is tried again at once"
+    for each, before in zip((to, other), ids, strict=True):
+        async with connections.manager().borrow(each) as connection:
+            assert (connection.id == before) is (each is other)
+    assert len(fake.sessions) == 3
+
+
+async def test_a_changed_server_ends_no_call_and_is_left_by_the_next(shared: None, fake: FakeMCPServer) -> None:
+    gate = asyncio.Event()
+    fake.on("tools/call", after(gate, fake.reply))
+    to = target(fake.url)
+
+    async def call() -> Any:
+        async with connections.manager().borrow(to) as connection:
+            return await connection.request("tools/call", {"name": "echo", "arguments": {"text": "x"}}, timeout=20)
+
+    running_call = asyncio.create_task(call())
+    await fake.heard("tools/call")
+    await asyncio.to_thread(peers.server_changed, to.server_id)
+    await gone(connections.live_connections()[0].id)
+    gate.set()
+    assert (await running_call)["content"] == [{"type": "text", "text": "x"}]
+    await call()
+    assert len(fake.sessions) == 2
 
 
 async def test_a_connection_is_closed_from_another_process(

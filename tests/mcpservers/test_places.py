@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mcpservers.connections import ConnectionManager
-from mcpservers.errors import BusyError
+from mcpservers.errors import BusyError, ConnectionLostError
+from mcpservers.health import troubles
 from mcpservers.transports import ConnectionTarget, target_of
 from tests.fakes.mcp_server import FakeMCPServer, after, hang, status
 from tests.fakes.mcp_targets import actor, definition, managed, target
@@ -127,3 +128,36 @@ async def test_a_stale_connection_does_not_stand_in_the_way_of_its_successor() -
             await call(manager, target_of(one, actor("bob"), {"TOKEN": value}))
         assert len(ready(manager)) == 2
         await server.until(lambda: len(server.ended) == 2)
+
+
+async def test_who_keeps_a_connection_for_ever_is_ended_and_its_place_is_free(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"CALL_MAX_SECONDS": 0.2, "USER_CONNECTIONS": 1, "BUSY_SECONDS": 10}
+    async with FakeMCPServer() as server, managed() as manager:
+        kept, waiting = of_user(server, "bob"), of_user(server, "bob")
+
+        async def keep() -> None:
+            async with manager.borrow(kept):
+                await server.closed.wait()
+
+        keeping = asyncio.create_task(keep())
+        await server.heard("notifications/initialized")
+        assert await call(manager, waiting) == "hi", "it waited for the place"
+        with pytest.raises(ConnectionLostError, match=r"in use for longer than 0\.4 seconds"):
+            await keeping
+        assert [trouble.kind for trouble in troubles.of(kept.server_id)] == ["lease_overdue"]
+
+
+async def test_what_was_to_be_closed_and_is_not_given_back_is_closed_in_mid_call_and_says_why(settings: Any) -> None:
+    settings.MCP = settings.MCP | {"CALL_MAX_SECONDS": 0.2}
+    async with FakeMCPServer() as server, managed() as manager:
+        where = of_user(server, "bob")
+        async with manager.borrow(where) as connection:
+            server.on("tools/call", hang)
+            manager.drop(where.server_id)
+            with pytest.raises(ConnectionLostError, match=r"was still in use after 0\.2 seconds"):
+                await connection.request("tools/call", {"name": "echo"}, timeout=30)
+        assert [trouble.kind for trouble in troubles.of(where.server_id)] == ["lease_overdue"]
+        assert connection.owner is not None
+        await asyncio.wait({connection.owner})
+        assert manager.list_connections() == []
+        assert server.ended == set(server.sessions)

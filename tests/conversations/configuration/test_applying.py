@@ -15,6 +15,7 @@ from agents.models import Agent, AgentGrant, ModelEndpoint, ModelProfile
 from conversations.configuration.plan import Plan
 from conversations.configuration.problems import ConfigurationError
 from conversations.models import Conversation
+from mcpservers import peers
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from tests.conversations.configuration.conftest import SECRETS
 
@@ -409,3 +410,26 @@ def test_prune_keeps_a_group_to_which_a_grant_of_the_file_denies_something(apply
     (problem,) = refused(apply, acme(groups=..., **denying), prune=True)
     assert "A grant of the MCP server “Ticket system” denies “all of it” to the group." in problem
     assert not ServerGrant.objects.filter(deny=True, group__slug="analysts").exists()  # nothing was applied
+
+
+def test_every_process_hears_of_the_servers_that_changed_once_they_have(
+    apply: Apply, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(peers, "server_changed", told.append)
+
+    def heard(changes: Any = None, **options: Any) -> set[str]:
+        told.clear()
+        with django_capture_on_commit_callbacks(execute=True):
+            apply(changes, **options)
+            assert not told, "not before it is stored"
+        return {slugs[key] for key in told}
+
+    apply()
+    slugs = {server.pk: server.slug for server in MCPServer.objects.as_system()}
+    assert heard() == set()
+    assert heard(acme(servers={"tickets": {"timeout": 61}}), plan_only=True) == set()
+    assert heard(acme(servers={"tickets": {"timeout": 61}})) == {"tickets"}
+    assert heard(acme(servers={"tickets": {"timeout": 61}, "clock": {"grants": []}})) == {"clock"}
+    without = acme(servers={"tickets": ...}, agents={"helper": {"servers": ["clock"], "tools": {"tickets": ...}}})
+    assert heard(without, prune=True) == {"tickets", "clock"}, "one is gone, the other has its grants back"

@@ -74,7 +74,7 @@ async def test_who_did_not_sign_in_so_is_told_and_the_server_is_not_blamed(
             assert "OpenID Connect" in outcome.text
         (problem,) = (await offered_to(actor, [WantedServer(server.pk)])).problems
         assert "OpenID Connect" in problem.message
-        assert not connections.refusals(server.pk)
+        assert not connections.all_refusals()
     assert not fake.exchanges
 
 
