@@ -34,9 +34,18 @@ _VERBS: dict[str, Verbs] = {
     "user": (AuditAction.USER_CREATED, AuditAction.USER_CHANGED, AuditAction.USER_DELETED),
     "apikey": (AuditAction.KEY_CREATED, AuditAction.KEY_CHANGED, AuditAction.KEY_REVOKED),
 }
-_KINDS = {"mcpserver": "server", "modelendpoint": "endpoint", "modelprofile": "model", "apikey": "key"}
+_KINDS = {
+    "mcpserver": "server",
+    "ownserver": "server",
+    "modelendpoint": "endpoint",
+    "modelprofile": "model",
+    "apikey": "key",
+}
 # Fields whose values are neither secret nor personal, and tell what a name alone would not.
-SHOWN = ("role", "is_active", "is_superuser", "enabled", "deny", "trust", "audit_days", "audit_bodies", "budgets")
+SHOWN = (
+    *("role", "is_active", "is_superuser", "enabled", "barred", "deny", "trust"),
+    *("audit_days", "audit_bodies", "budgets", "own_servers", "user_servers"),
+)
 
 
 def verbs_of(model: type[models.Model]) -> Verbs:
@@ -56,7 +65,8 @@ def person_of(row: models.Model) -> UUID | None:
     """The person whom a row is about."""
     if row._meta.label == "accounts.User":
         return UUID(str(row.pk))
-    found: UUID | None = getattr(row, "user_id", None)
+    whose = "owner_id" if row._meta.label == "mcpservers.OwnServer" else "user_id"
+    found: UUID | None = getattr(row, whose, None)
     return found
 
 
