@@ -1,10 +1,11 @@
-"""How every page of a model's admin besides Django's own begins: the row, and who may see or change it."""
+"""Pages of a model's admin besides Django's own: the row, who may see or change it, and the frame around it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
 
 
 class AdminPages:
@@ -33,6 +34,12 @@ class AdminPages:
     def missing(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The answer where there is no such row for the person."""
         return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+
+    def page(self, request: HttpRequest, template: str, title: Any, row: Any, **context: Any) -> HttpResponse:
+        """A page about `row`, in the frame of the site."""
+        frame = self.admin_site.each_context(request)
+        values = {**frame, "title": title, "subtitle": str(row), "opts": self.opts, **context}
+        return TemplateResponse(request, template, values)
 
     def to_change(self, request: HttpRequest, object_id: str) -> tuple[Any, HttpResponse]:
         """The row of a button, or None and the answer that is given instead. Only by POST."""

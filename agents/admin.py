@@ -6,8 +6,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
@@ -83,29 +82,23 @@ class ModelEndpointAdmin(TenantAdmin):
 
     def test_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask the endpoint for its models. Only by POST: a link must not make the server connect."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        endpoint = self.get_object(request, object_id)
-        if endpoint is None or not self.has_change_permission(request, endpoint):
-            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
-            return missing
+        endpoint, answer = self.to_change(request, object_id)
+        if endpoint is None:
+            return answer
         report = async_to_sync(test_endpoint)(settings_of(ModelProfile(endpoint=endpoint, slug="test", name="test")))
         audit.record(
             AuditAction.CONNECTION_TESTED, organization_id=endpoint.organization_id, target=target_of(endpoint)
         )
         known = set(endpoint.models.values_list("name", flat=True))
         context = {
-            **self.admin_site.each_context(request),
-            "title": _("Test of the endpoint"),
-            "subtitle": str(endpoint),
-            "opts": self.opts,
             "endpoint": endpoint,
             "report": report,
             "error": _words(report.error, endpoint),
             "models": [(name, name in known) for name in report.models],
             "missing": sorted(known - set(report.models)) if report.models else [],
         }
-        return TemplateResponse(request, "admin/agents/modelendpoint/test.html", context)
+        template = "admin/agents/modelendpoint/test.html"
+        return self.page(request, template, _("Test of the endpoint"), endpoint, **context)
 
 
 def _words(error: EndpointError | None, endpoint: ModelEndpoint) -> str:

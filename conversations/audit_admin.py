@@ -13,7 +13,6 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter, TextFilter
@@ -345,8 +344,7 @@ class AuditRecordAdmin(TenantAdmin):
             return HttpResponseNotAllowed(["POST"])
         entry = self.get_object(request, str(object_id))
         if entry is None or not self.has_view_permission(request, entry) or not _reads_contents(request, entry):
-            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
-            return missing
+            return self.missing(request, str(object_id))
         audit.record(
             AuditAction.AUDIT_BODY_READ,
             organization_id=entry.organization_id,
@@ -354,16 +352,9 @@ class AuditRecordAdmin(TenantAdmin):
             person_id=entry.actor_id,
         )
         contents, problem = _contents(entry.pk)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Arguments and result"),
-            "subtitle": str(entry),
-            "opts": self.opts,
-            "entry": entry,
-            "contents": contents,
-            "problem": problem,
-        }
-        response = TemplateResponse(request, "admin/accounts/auditrecord/contents.html", context)
+        context = {"entry": entry, "contents": contents, "problem": problem}
+        template = "admin/accounts/auditrecord/contents.html"
+        response = self.page(request, template, _("Arguments and result"), entry, **context)
         response["Cache-Control"] = "no-store"
         return response
 

@@ -18,9 +18,10 @@ from conversations.models import StandingApproval
 from mcpservers import catalogue
 from mcpservers.approvals import Do, RuleVerdict, matches, rule_lists, vote_of
 from mcpservers.catalogue import WantedServer
+from mcpservers.giving import given
 from mcpservers.models import MCPServer
 from mcpservers.oauth import accounts
-from mcpservers.oauth.machine import is_machine
+from mcpservers.oauth.whose import Whose, whose_account
 from mcpservers.offers import KnownServer
 from mcpservers.pins import REASONS, State
 
@@ -66,10 +67,10 @@ def _steps(user: User, server: MCPServer, tool: str, agent: Agent | None) -> Ite
     row = None
     if agent is not None:
         row = AgentServer.objects.filter(agent=agent, server=server).first()
-        yield from _of_agent(actor, agent, row, tool)
+        yield from _of_agent(actor, agent, server, row, tool)
     yield Step("Server", "yes", "It is switched on.") if server.enabled else Step("Server", "no", "It is switched off.")
     grants = [grant for grant in server.grants.all() if not grant.tool or matches(grant.tool, tool)]
-    yield _step("Grant of the server", policy.granted(actor, grants))
+    yield _step("Grant of the server" if server.owner_id is None else "Owner", given(actor, server, grants))
     rules = agent.rules if agent is not None else ()
     (known,) = catalogue.known(actor, [WantedServer(server.pk)], agent_rules=rules)
     yield from _of_catalogue(known, tool)
@@ -90,11 +91,15 @@ def _step(subject: str, verdict: policy.Verdict) -> Step:
     return Step(subject, "yes" if verdict else "no", verdict.reason)
 
 
-def _of_agent(actor: Actor, agent: Agent, row: AgentServer | None, tool: str) -> Iterator[Step]:
+def _of_agent(actor: Actor, agent: Agent, server: MCPServer, row: AgentServer | None, tool: str) -> Iterator[Step]:
     if not agent.enabled:
         yield Step("Agent", "no", f"“{agent.name}” is switched off.")
     yield _step("Grant of the agent", policy.granted(actor, agent.grants.all()))
-    if row is None:
+    if server.owner_id is not None:
+        answer: Answer = "yes" if agent.user_servers else "no"
+        words = "uses" if agent.user_servers else "does not use"
+        yield Step("Tools of the agent", answer, f"“{agent.name}” {words} people's own servers.")
+    elif row is None:
         yield Step("Tools of the agent", "no", f"“{agent.name}” does not use this server.")
     elif row.tools and not any(matches(glob, tool) for glob in row.tools):
         yield Step("Tools of the agent", "no", f"“{agent.name}” takes only {', '.join(row.tools)} of this server.")
@@ -113,7 +118,7 @@ def _of_catalogue(known: KnownServer, tool: str) -> Iterator[Step]:
     elif offered.definition.quarantined:
         yield Step("Definition of the tool", "no", offered.definition.quarantined)
     elif offered.state is not State.ACCEPTED:
-        yield Step("Definition of the tool", "no", REASONS[offered.state])
+        yield Step("Definition of the tool", "no", offered.withheld or REASONS[offered.state])
     else:
         yield Step("Definition of the tool", "yes", "It is accepted as it is.")
 
@@ -124,7 +129,7 @@ def _of_identity(actor: Actor, server: MCPServer, known: KnownServer) -> Iterato
         yield Step("Set-up", "no", known.problem.message)
     elif server.variables:
         yield Step("Set-up", "yes", "The values that it asks its users for are entered.")
-    if not server.signs_in or is_machine(server):
+    if whose_account(server) is not Whose.OWN:
         return
     account = accounts.choose(actor, server)
     if account is None:

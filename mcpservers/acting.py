@@ -15,6 +15,7 @@ from mcpservers.models import LinkedAccount, MCPServer
 from mcpservers.oauth import accounts, exchange, machine
 from mcpservers.oauth.signins import sign_in_of
 from mcpservers.oauth.tokens import AccountTokens
+from mcpservers.oauth.whose import Whose, whose_account
 from mcpservers.requests import RequestContext
 from mcpservers.transports import ConnectionTarget, late_names, target_of
 
@@ -66,7 +67,7 @@ def identities(
                 own[row.server_id].append(row)
     found = {}
     for server in servers:
-        if machine.is_machine(server):
+        if whose_account(server) is Whose.ORGANIZATION:
             row = machine.account_for(server, known=organizations.get(server.pk))
         else:
             row = _picked(own[server.pk], (chosen or {}).get(server.slug, ""))
@@ -95,7 +96,7 @@ def acting_target(
 
 
 def _has_accounts(server: MCPServer) -> bool:
-    return server.signs_in and not exchange.is_on_behalf(server)
+    return whose_account(server) in (Whose.OWN, Whose.ORGANIZATION)
 
 
 def _picked(rows: Iterable[LinkedAccount], wanted: str) -> LinkedAccount | None:
@@ -104,13 +105,13 @@ def _picked(rows: Iterable[LinkedAccount], wanted: str) -> LinkedAccount | None:
 
 
 def _identity(actor: Actor, server: MCPServer, row: LinkedAccount | None, *, just_read: bool = True) -> Identity:
-    late = _late(actor, server)
-    if exchange.is_on_behalf(server):
+    late, whose = _late(actor, server), whose_account(server)
+    if whose is Whose.ON_BEHALF:
         named = any(name.startswith("obo.") for name in late_names(server))
         return Identity(source=None if named else exchange.ExchangedTokens(actor, server), late=late)
-    if not server.signs_in:
+    if whose is Whose.NOBODY:
         return Identity(late=late)
-    links = not machine.is_machine(server)
+    links = whose is Whose.OWN
     if row is None or row.binding != server.oauth_binding():  # of another address: none that could be used
         return Identity(late=late, links=links)
     row.server = server

@@ -11,7 +11,6 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
@@ -28,6 +27,7 @@ from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
 from mcpservers.admin_health import health_of
 from mcpservers.admin_log import end_of_log
 from mcpservers.admin_oauth import Accounts, whose_accounts
+from mcpservers.admin_own import OwnServerAdmin  # noqa: F401  # registered with it
 from mcpservers.admin_pins import PinnedTools
 from mcpservers.admin_tools import stored_definition, stored_tools
 from mcpservers.admin_try import TryForm, record_trial, try_tool
@@ -36,6 +36,8 @@ from mcpservers.known_tools import names_of, subjects_of
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.scope import scope_of
 from mcpservers.visible import revealed
+
+PAGES = "admin/mcpservers/mcpserver"  # our own templates
 
 GroupAdmin.known_tools = staticmethod(subjects_of)
 
@@ -195,19 +197,16 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
             return answer
         assert request.user.pk is not None  # the site let them in
         actor = find_actor(request.user.pk, server.organization_id)
+        report = self._refresh(server, actor)
         context = {
-            **self.admin_site.each_context(request),
-            "title": _("Test of the connection"),
-            "subtitle": str(server),
-            "opts": self.opts,
             "server": server,
-            "report": self._refresh(server, actor),
+            "report": report,
             "list": stored_tools(server),
             "scope": scope_of(server.definition()),
             "is_member": actor is not None,
             "whose": whose_accounts(server),
         }
-        return TemplateResponse(request, "admin/mcpservers/mcpserver/test.html", context)
+        return self.page(request, f"{PAGES}/test.html", _("Test of the connection"), server, **context)
 
     def refresh_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         server, answer = self.to_change(request, object_id)
@@ -226,15 +225,8 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
         server = self.seen(request, object_id)
         if server is None or not reach_of(request).superuser:
             return self.missing(request, object_id)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Log of the process"),
-            "subtitle": str(server),
-            "opts": self.opts,
-            "server": server,
-            "log": end_of_log(server),
-        }
-        return TemplateResponse(request, "admin/mcpservers/mcpserver/log.html", context)
+        context = {"server": server, "log": end_of_log(server)}
+        return self.page(request, f"{PAGES}/log.html", _("Log of the process"), server, **context)
 
     def health_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Connections, pauses and recent troubles of one server, as this process knows them."""
@@ -242,15 +234,11 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
         if server is None:
             return self.missing(request, object_id)
         context = {
-            **self.admin_site.each_context(request),
-            "title": _("Health"),
-            "subtitle": str(server),
-            "opts": self.opts,
             "server": server,
             "health": health_of(server, with_log=reach_of(request).superuser),
             "may_change": self.has_change_permission(request, server),
         }
-        return TemplateResponse(request, "admin/mcpservers/mcpserver/health.html", context)
+        return self.page(request, f"{PAGES}/health.html", _("Health"), server, **context)
 
     def reconnect_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Forgive its failures and close its connections: the next use tries again at once. Only by POST."""
@@ -280,10 +268,6 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
             outcome = async_to_sync(try_tool)(actor, server, tool, form.arguments(), definition)
             record_trial(server, tool, form.arguments(), decided, outcome)
         context = {
-            **self.admin_site.each_context(request),
-            "title": _("Try a tool"),
-            "subtitle": str(server),
-            "opts": self.opts,
             "server": server,
             "tool": tool,
             "shown_tool": revealed(tool),
@@ -294,7 +278,7 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
             "outcome": outcome,
             "outcome_text": revealed(outcome.text) if outcome is not None else "",
         }
-        return TemplateResponse(request, "admin/mcpservers/mcpserver/try.html", context)
+        return self.page(request, f"{PAGES}/try.html", _("Try a tool"), server, **context)
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None

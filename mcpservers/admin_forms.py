@@ -101,6 +101,11 @@ class MCPServerForm(TenantForm):
         typed = self["oauth"].data
         cleaned["oauth"] = field.typed_only(cleaned["oauth"], typed) if "oauth" in self.changed_data else None
 
+    def _get_validation_exclusions(self) -> set[str]:
+        # No field of the form, and yet what makes a slug unique: the organization's are apart from people's own.
+        excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]  # of Django's ModelForm
+        return excluded - {"owner"}
+
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # of Django's ModelForm
         if self.errors or not isinstance(self.instance, MCPServer):

@@ -9,7 +9,6 @@ from asgiref.sync import async_to_sync
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
@@ -20,10 +19,9 @@ from chatui.errors import NotFoundError
 from mcpservers import peers
 from mcpservers.errors import LinkError
 from mcpservers.models import LinkedAccount, MCPServer, OAuthClient, OAuthDiscovery
-from mcpservers.oauth import accounts, client_metadata, discovery, machine
-from mcpservers.oauth.challenges import scopes_in
-from mcpservers.oauth.exchange import is_on_behalf
-from mcpservers.oauth.metadata import Discovered
+from mcpservers.oauth import accounts, client_metadata, discovery
+from mcpservers.oauth.flow import scopes_for
+from mcpservers.oauth.whose import Whose, whose_account
 
 
 class Accounts(AdminPages):
@@ -42,16 +40,9 @@ class Accounts(AdminPages):
         server: MCPServer | None = self.seen(request, object_id)
         if server is None:
             return self.missing(request, object_id)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Accounts"),
-            "subtitle": str(server),
-            "opts": self.opts,
-            "server": server,
-            "may_change": self.has_change_permission(request, server),
-            **what_is_known(server),
-        }
-        return TemplateResponse(request, "admin/mcpservers/mcpserver/oauth.html", context)
+        may_change = self.has_change_permission(request, server)
+        context = {"server": server, "may_change": may_change, **what_is_known(server)}
+        return self.page(request, "admin/mcpservers/mcpserver/oauth.html", _("Accounts"), server, **context)
 
     def discover_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Read the server's metadata anew. Only by POST: a link must not make us connect."""
@@ -96,16 +87,15 @@ class Accounts(AdminPages):
 def what_is_known(server: MCPServer) -> dict[str, Any]:
     """For the page: whose accounts, what was discovered, our clients, the links, no secrets. Three queries."""
     row = OAuthDiscovery.objects.as_system().filter(server=server, binding=server.oauth_binding()).first()
-    found = Discovered.from_json(row.document) if row is not None else None
-    configured = scopes_in((server.oauth or {}).get("scopes"))
+    found = discovery.told_by(row, server) if row is not None else None
     links = LinkedAccount.objects.as_system().filter(server=server).select_related("user").defer("tokens")
     return {
         "identity": whose_accounts(server),
         "found": found,
         "fetched_at": row.fetched_at if row is not None else None,
         "expires_at": row.expires_at if row is not None else None,
-        "scopes": configured or (found.scopes if found is not None else ()),
-        "scopes_are_configured": bool(configured),
+        "scopes": scopes_for(server, found),
+        "scopes_are_configured": bool(discovery.configured_scopes(server)),
         "clients": list(OAuthClient.objects.as_system().filter(server=server).defer("secrets")),
         "redirect_uri": client_metadata.redirect_uri(),
         "links": [_shown(server, link) for link in links.order_by("user__username", "created_at")],
@@ -114,19 +104,16 @@ def what_is_known(server: MCPServer) -> dict[str, Any]:
 
 def whose_accounts(server: MCPServer) -> str:
     """One of "organization", "on_behalf", "people", "learnt" (people, as the server itself said), or "" for none."""
-    if machine.is_machine(server):
-        return "organization"
-    if is_on_behalf(server):
-        return "on_behalf"
-    if server.signs_in:
+    whose = whose_account(server)
+    if whose is Whose.OWN:
         return "people" if server.oauth is not None else "learnt"
-    return ""
+    return whose.value
 
 
 def _shown(server: MCPServer, link: LinkedAccount) -> dict[str, Any]:
-    stale = link.binding != server.oauth_binding()
-    state = _("of another address") if stale else link.get_state_display()
-    return {"link": link, "state": state, "usable": not stale and link.state == LinkedAccount.State.READY}
+    binding = server.oauth_binding()
+    state = link.get_state_display() if link.binding == binding else _("of another address")
+    return {"link": link, "state": state, "usable": link.works(binding)}
 
 
 def _id(text: str | None) -> UUID | None:

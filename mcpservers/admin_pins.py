@@ -9,7 +9,6 @@ from django.contrib import admin, messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -43,7 +42,8 @@ class PinnedTools(AdminPages):
         ]
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return with_waiting(super().get_queryset(request))  # type: ignore[misc]  # of the admin that this is mixed into
+        rows = super().get_queryset(request)  # type: ignore[misc]  # of the admin that this is mixed into
+        return with_waiting(rows.filter(owner=None))  # people's own have a page of their own, which shows less
 
     @admin.display(description=_("Tools that wait"), ordering="waiting")
     def waiting_badge(self, obj: Any) -> str:
@@ -67,10 +67,6 @@ class PinnedTools(AdminPages):
         words = request.GET.get("q", "").strip()[:100]
         page = Paginator(chosen(server, shown, words), PER_PAGE).get_page(request.GET.get("page"))
         context = {
-            **self.admin_site.each_context(request),
-            "title": _("Accepted tools"),
-            "subtitle": str(server),
-            "opts": self.opts,
             "server": server,
             "filters": [(each.value, LABELS[each], numbers[each]) for each in Shown],
             "shown": shown.value,
@@ -79,7 +75,7 @@ class PinnedTools(AdminPages):
             "reviews": reviews(server, page.object_list),
             "may_change": self.has_change_permission(request, server),
         }
-        return TemplateResponse(request, "admin/mcpservers/mcpserver/pins.html", context)
+        return self.page(request, "admin/mcpservers/mcpserver/pins.html", _("Accepted tools"), server, **context)
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Accept or reject the versions that were shown and chosen, never what the server lists meanwhile."""

@@ -19,8 +19,7 @@ from conversations.usable import own_servers, servers_of, usable_agents
 from mcpservers import catalogue
 from mcpservers.giving import reaches
 from mcpservers.models import LinkedAccount, MCPServer, Transport, UserVariables
-from mcpservers.oauth.exchange import is_on_behalf
-from mcpservers.oauth.machine import is_machine
+from mcpservers.oauth.whose import whose_account
 from mcpservers.offers import ServerState
 
 STATES = {
@@ -137,11 +136,7 @@ def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -
 
 def identity_of(server: MCPServer) -> str:
     """Whose account the server is used with; see `Connection`."""
-    if is_machine(server):
-        return "organization"
-    if is_on_behalf(server):
-        return "on_behalf"
-    return "own" if server.signs_in else ""
+    return whose_account(server).value
 
 
 def host_of(server: MCPServer) -> str:

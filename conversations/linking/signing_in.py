@@ -62,25 +62,26 @@ async def begin(request: HttpRequest, actor: Actor, server: str) -> HttpResponse
 
 
 def _interstitial(request: HttpRequest, actor: Actor, server: MCPServer, asked: Wanted) -> HttpResponse:
-    known = discovery.known(server)
+    known, account = discovery.known(server), _own(actor, server, asked.account_id)
     context = {
         "server": server,
         "host": host_of(server),
         "issuer": known.issuer if known is not None else "",
         "asked": asked,
-        "account": _name_of(actor, server, asked.account_id),
-        "scopes": asked.scopes or (known.scopes if known is not None else ()),
+        "account": account.name if account is not None else "",
+        "scopes": flow.scopes_for(server, known, account, asked.scopes),
         "needless": identity_of(server) in ("organization", "on_behalf"),
     }
     return render(request, "linking/begin.html", context)
 
 
-def _name_of(actor: Actor, server: MCPServer, account_id: UUID | None) -> str:
-    """Of the person's own account that is to be linked again; "" for a new one."""
+def _own(actor: Actor, server: MCPServer, account_id: UUID | None) -> LinkedAccount | None:
+    """The person's own account that is to be linked again; None for a new one."""
     if account_id is None:
-        return ""
+        return None
     rows = LinkedAccount.objects.visible_to(actor).filter(user_id=actor.user_id, server=server, pk=account_id)
-    return rows.values_list("name", flat=True).first() or ""
+    account: LinkedAccount | None = rows.defer("tokens").first()
+    return account
 
 
 def _leaving(request: HttpRequest, server: MCPServer, begun: Begun) -> HttpResponse:

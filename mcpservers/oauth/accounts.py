@@ -11,12 +11,11 @@ from accounts.audit import Target
 from accounts.policy import Action, allows
 from chatui.errors import InvalidRequestError, NotFoundError
 from chatui.rows import in_rows, writing
-from mcpservers.errors import SignInReason, SignInRequiredError
-from mcpservers.models import LinkedAccount, MCPServer, OAuthDiscovery
+from mcpservers.models import LinkedAccount, MCPServer
 from mcpservers.oauth import machine
 from mcpservers.oauth.identity import tidy_name
-from mcpservers.oauth.metadata import Discovered
 from mcpservers.oauth.revocation import revoke
+from mcpservers.oauth.whose import Whose, whose_account
 
 if TYPE_CHECKING:
     from accounts.actors import Actor
@@ -33,17 +32,9 @@ class Disconnected:
     warning: str = ""
 
 
-def accounts_of(actor: Actor, server_id: UUID | None = None) -> list[LinkedAccount]:
-    """The actor's own accounts at a server (at every server without one), oldest first, with their servers."""
-    rows = LinkedAccount.objects.visible_to(actor).filter(user_id=actor.user_id)
-    if server_id is not None:
-        rows = rows.filter(server_id=server_id)
-    return list(rows.select_related("server"))
-
-
 def is_usable(account: LinkedAccount) -> bool:
     """Whether it works as far as we know: it is linked, and to the definition as it stands."""
-    return account.state == LinkedAccount.State.READY and account.binding == account.server.oauth_binding()
+    return account.works(account.server.oauth_binding())
 
 
 def choose(actor: Actor, server: MCPServer, account_id: UUID | None = None) -> LinkedAccount | None:
@@ -52,7 +43,7 @@ def choose(actor: Actor, server: MCPServer, account_id: UUID | None = None) -> L
     One query. None where there is none and where the chosen one is gone: another one is never taken in its place. It
     may need to be linked again (`is_usable`), which its tokens say too.
     """
-    if machine.is_machine(server):
+    if whose_account(server) is Whose.ORGANIZATION:
         return machine.account_for(server)
     rows = LinkedAccount.objects.visible_to(actor).filter(server=server, user_id=actor.user_id)
     rows = rows.filter(is_default=True) if account_id is None else rows.filter(pk=account_id)
@@ -60,32 +51,6 @@ def choose(actor: Actor, server: MCPServer, account_id: UUID | None = None) -> L
     if account is not None:
         account.server = server
     return account
-
-
-def sign_in_needed(
-    server: MCPServer,
-    account: LinkedAccount | None = None,
-    *,
-    reason: SignInReason = "none",
-    scopes: tuple[str, ...] = (),
-) -> SignInRequiredError:
-    """The error that asks for a sign-in, with the host that the person will see if it is known. One query."""
-    row = OAuthDiscovery.objects.as_system().filter(server=server, binding=server.oauth_binding()).first()
-    found = Discovered.from_json(row.document) if row is not None else None
-    if not scopes and found is not None:
-        scopes = found.scopes
-    if account is not None:
-        scopes = tuple(dict.fromkeys([*account.scopes, *scopes]))
-    return SignInRequiredError(
-        server.pk,
-        server.slug,
-        server.title,
-        reason=reason,
-        scopes=scopes,
-        account=account.name if account is not None else "",
-        account_id=account.pk if account is not None else None,
-        host=found.host if found is not None else "",
-    )
 
 
 def _own(actor: Actor, account_id: UUID) -> LinkedAccount:
@@ -115,7 +80,7 @@ def make_default(actor: Actor, account_id: UUID) -> LinkedAccount:
     """Use an own account unless a conversation says otherwise. Raises `NotFoundError`."""
     account = _own(actor, account_id)
     with writing():
-        MCPServer.objects.as_system().select_for_update(of=("self",)).filter(pk=account.server_id).first()
+        MCPServer.objects.as_system().select_for_update(no_key=True).filter(pk=account.server_id).first()
         own = LinkedAccount.objects.visible_to(actor).filter(server=account.server, user_id=actor.user_id)
         own.filter(is_default=True).exclude(pk=account.pk).update(is_default=False)
         own.filter(pk=account.pk).update(is_default=True)

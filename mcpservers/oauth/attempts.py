@@ -79,7 +79,7 @@ def prepare(actor: Actor, server_id: UUID, account_id: UUID | None) -> Start:
     if account_id is not None and account is None:
         raise NotFoundError
     binding = server.oauth_binding()
-    works = any(each.state == LinkedAccount.State.READY and each.binding == binding for each in own)
+    works = any(each.works(binding) for each in own)
     return Start(server, account, account is None and works)
 
 
@@ -207,7 +207,7 @@ def link(taken: Taken, granted: Granted, who: Identity) -> LinkedAccount:
     server, now = taken.server, timezone.now()
     with writing():
         # One link at a time for a server, so that names, defaults and identities stay unique. It is gone if deleted.
-        locked = MCPServer.objects.as_system().select_for_update(of=("self",)).filter(pk=server.pk).first()
+        locked = MCPServer.objects.as_system().select_for_update(no_key=True).filter(pk=server.pk).first()
         if locked is None or locked.oauth_binding() != taken.binding:
             message = f"“{server.title}” was changed while you signed in, so nothing was linked. Start again."
             raise LinkError("changed", message, status=409)
@@ -232,13 +232,9 @@ def _account_for(own: list[LinkedAccount], taken: Taken, who: Identity) -> Linke
     if named is None and not who.subject:
         # Nobody told who it is: rather mend what does not work than collect accounts of the same person.
         for each in own:
-            if not each.subject and not _works(each, taken.binding):
+            if not each.subject and not each.works(taken.binding):
                 return each
     return LinkedAccount(organization_id=taken.server.organization_id, server=taken.server, user_id=taken.user_id)
-
-
-def _works(account: LinkedAccount, binding: str) -> bool:
-    return account.state == LinkedAccount.State.READY and account.binding == binding
 
 
 def _fill(
@@ -264,7 +260,7 @@ def _fill(
         account.name = free_name(who.name, (each.name for each in others))
     if who.subject or not same:
         account.subject = who.subject
-    if not any(each.is_default and _works(each, taken.binding) for each in others):
+    if not any(each.is_default and each.works(taken.binding) for each in others):
         for each in others:
             if each.is_default:
                 LinkedAccount.objects.as_system().filter(pk=each.pk).update(is_default=False)

@@ -21,6 +21,7 @@ from mcpservers.oauth.metadata import Discovered
 from mcpservers.oauth.web import Answer, Web
 
 SECONDS = 30.0  # for all documents together
+LATELY_SECONDS = 3.0  # for metadata to be read anew before a token is fetched; older ones are used then
 KEPT_SECONDS = 3600.0  # where a document does not say how long it holds
 LEAST_SECONDS, MOST_SECONDS = 60.0, 86400.0
 _PROBE: dict[str, Any] = {
@@ -57,9 +58,21 @@ async def discover(server: MCPServer, *, challenge: Challenge | None = None, fre
     return found
 
 
+async def lately(server: MCPServer) -> Discovered:
+    """As `discover`, for tokens that cannot wait: what is ill at the moment was right before. Raises `LinkError`."""
+    stale = await in_rows(known, server)
+    if stale is None:
+        return await discover(server)
+    try:
+        async with asyncio.timeout(LATELY_SECONDS):
+            return await discover(server)
+    except (LinkError, TimeoutError):
+        return stale
+
+
 async def _with_scopes(server: MCPServer, kept: Discovered, challenge: Challenge | None) -> Discovered:
     """`kept` with the scopes that the server now names for a start; those of a step-up are for that alone."""
-    if challenge is None or not challenge.scope or challenge.error == "insufficient_scope" or _configured(server):
+    if challenge is None or not challenge.scope or challenge.error == "insufficient_scope" or configured_scopes(server):
         return kept
     if challenge.scope == kept.scopes:
         return kept
@@ -82,12 +95,13 @@ async def _found(web: Web, server: MCPServer, challenge: Challenge | None) -> tu
         found, held = _configured_endpoints(oauth, issuers), MOST_SECONDS
     else:
         found, held = await _issuer_metadata(web, issuers or [metadata.origin_of(url)], oauth, guessed=not issuers)
-    scopes = _configured(server) or challenge.scope or scopes_in((own or {}).get("scopes_supported"))
+    scopes = configured_scopes(server) or challenge.scope or scopes_in((own or {}).get("scopes_supported"))
     said = Discovered(resource=resource, scopes=scopes, resource_metadata=where, **found)
     return said, max(LEAST_SECONDS, min(seconds, held, MOST_SECONDS))
 
 
-def _configured(server: MCPServer) -> tuple[str, ...]:
+def configured_scopes(server: MCPServer) -> tuple[str, ...]:
+    """The scopes that an admin entered; they replace those that the server names."""
     return scopes_in((server.oauth or {}).get("scopes"))
 
 
@@ -231,17 +245,22 @@ def _default_endpoints(origin: str) -> dict[str, Any]:
 
 def known(server: MCPServer) -> Discovered | None:
     """What is stored of the server's metadata, however old; for pages. A row function without network."""
-    row = OAuthDiscovery.objects.as_system().filter(server=server, binding=server.oauth_binding()).first()
-    return Discovered.from_json(row.document) if row is not None else None
+    return _read(server)
 
 
 def _kept(server: MCPServer) -> Discovered | None:
-    rows = OAuthDiscovery.objects.as_system().filter(server=server, binding=server.oauth_binding())
-    row = rows.filter(expires_at__gt=timezone.now()).first()
-    if row is None:
-        return None
-    found = Discovered.from_json(row.document)
-    configured = _configured(server)
+    return _read(server, expires_at__gt=timezone.now())
+
+
+def _read(server: MCPServer, **narrow: Any) -> Discovered | None:
+    rows = OAuthDiscovery.objects.as_system().filter(server=server, binding=server.oauth_binding(), **narrow)
+    row = rows.first()
+    return told_by(row, server) if row is not None else None
+
+
+def told_by(row: OAuthDiscovery, server: MCPServer) -> Discovered:
+    """What a row of `server` says, with the scopes that the definition names now."""
+    found, configured = Discovered.from_json(row.document), configured_scopes(server)
     return replace(found, scopes=configured) if configured else found
 
 

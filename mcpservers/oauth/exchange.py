@@ -37,11 +37,6 @@ RIGHT_AFTER_SECONDS = 60.0
 MOST_KEPT = 1000
 
 
-def is_on_behalf(server: MCPServer) -> bool:
-    """Whether the server is called on behalf of the user (`oauth.obo`)."""
-    return bool((server.oauth or {}).get("obo") is not None)
-
-
 @dataclass(slots=True)
 class _Kept:
     sealed: str
@@ -104,14 +99,21 @@ class ExchangedTokens:
         return " ".join(scopes_in(self._obo.get("scopes")))
 
     async def _allowed(self) -> tuple[tuple[Any, ...], SignIn]:
-        if not await in_rows(answers_for, self.server.pk):
+        identity = self._grant == enterprise.GRANT
+        sign_in = await in_rows(self._answered_for)
+        if not sign_in.lives(identity):
+            sign_in = await signins.sign_in_of(self.actor.user_id, identity=identity)
+        definition = self.server.definition_hash()
+        return (self.server.pk, self.actor.user_id, definition, sign_in.provider.id, sign_in.version), sign_in
+
+    def _answered_for(self) -> SignIn:
+        """The person's sign-in as it is stored, where somebody answers for using it. A row function."""
+        if not answers_for(self.server.pk):
             raise NotReadyError(
                 f"“{self.server.title}” is called on behalf of people, for which nobody answers who may. "
                 "An administrator has to save its OAuth settings again."
             )
-        sign_in = await signins.sign_in_of(self.actor.user_id, identity=self._grant == enterprise.GRANT)
-        definition = self.server.definition_hash()
-        return (self.server.pk, self.actor.user_id, definition, sign_in.provider.id, sign_in.version), sign_in
+        return signins.stored(self.actor.user_id)
 
     async def _exchanged(self, place: tuple[Any, ...], sign_in: SignIn) -> str:
         granted = await self._exchange(sign_in)

@@ -15,15 +15,16 @@ from chatui.rows import in_rows
 from chatui.text import shorten
 from mcpservers.errors import LinkError
 from mcpservers.models import LinkedAccount, MCPServer, OAuthClient
-from mcpservers.oauth import attempts, client_auth, client_metadata, exchange, machine, registration
+from mcpservers.oauth import attempts, client_auth, client_metadata, registration
 from mcpservers.oauth.attempts import Taken
 from mcpservers.oauth.challenges import scopes_in
-from mcpservers.oauth.discovery import discover
+from mcpservers.oauth.discovery import configured_scopes, discover
 from mcpservers.oauth.grants import Granted, GrantRefusedError, request_token
 from mcpservers.oauth.identity import identify
 from mcpservers.oauth.metadata import Discovered
 from mcpservers.oauth.undivided import undivided
 from mcpservers.oauth.web import Web
+from mcpservers.oauth.whose import Whose, whose_account
 from mcpservers.visible import visible
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ async def begin(
         error.about(start.server, return_to)
         await in_rows(attempts.failed, actor.user_id, start.server, error)
         raise
-    wanted = _scopes(start.server, discovered, start.account, scopes)
+    wanted = scopes_for(start.server, discovered, start.account, scopes)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     await in_rows(attempts.store, actor, start, client, discovered, state, verifier, browser, wanted, return_to)
     url = _authorization_url(start, client, discovered, wanted, state, verifier)
@@ -92,19 +93,24 @@ async def begin(
 def _require_linkable(server: MCPServer) -> None:
     if not server.enabled:
         raise LinkError("off", f"“{server.title}” is switched off.", status=409)
-    if machine.is_machine(server):
+    whose = whose_account(server)
+    if whose is Whose.ORGANIZATION:
         raise LinkError("machine", "This server is used with an account of the organization: nobody links one.")
-    if exchange.is_on_behalf(server):
+    if whose is Whose.ON_BEHALF:
         raise LinkError("on_behalf", "This server is called on your behalf, with your sign-in here: nobody links one.")
 
 
-def _scopes(
-    server: MCPServer, discovered: Discovered, account: LinkedAccount | None, more: Sequence[str]
+def scopes_for(
+    server: MCPServer, discovered: Discovered | None, account: LinkedAccount | None = None, more: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """What to ask for: everything that the account has, what the server names, what a call needed, and to stay."""
+    """What a sign-in asks for: all that the account has, what the server names, what a call needed, and to stay.
+
+    Before anything is discovered (None) it is what is known of that.
+    """
     had = scopes_in(account.scopes) if account is not None else ()
-    wanted = [*had, *discovered.scopes, *scopes_in(list(more))]
-    if "offline_access" in discovered.scopes_supported:  # without it some give no refresh token
+    named = discovered.scopes if discovered is not None else configured_scopes(server)
+    wanted = [*had, *named, *scopes_in(list(more))]
+    if discovered is not None and "offline_access" in discovered.scopes_supported:  # else some give no refresh token
         wanted.append("offline_access")
     return tuple(dict.fromkeys(wanted))
 

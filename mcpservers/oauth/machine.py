@@ -7,16 +7,11 @@ from typing import Any
 from chatui.rows import in_rows, writing
 from mcpservers.models import LinkedAccount, MCPServer
 from mcpservers.oauth import client_auth, registration
-from mcpservers.oauth.discovery import discover
+from mcpservers.oauth.discovery import lately
 from mcpservers.oauth.grants import Granted, request_token
 from mcpservers.oauth.web import Web
 
 NAME = "Organization"
-
-
-def is_machine(server: MCPServer) -> bool:
-    """Whether the server is used with an account of the organization (`oauth.grant` is `client_credentials`)."""
-    return (server.oauth or {}).get("grant") == "client_credentials"
 
 
 def account_for(server: MCPServer, *, known: LinkedAccount | None = None) -> LinkedAccount:
@@ -26,7 +21,7 @@ def account_for(server: MCPServer, *, known: LinkedAccount | None = None) -> Lin
     """
     account = known or LinkedAccount.objects.as_system().filter(server=server, user=None).first()
     binding = server.oauth_binding()
-    if account is None or account.binding != binding or account.state != LinkedAccount.State.READY:
+    if account is None or not account.works(binding):
         anew: dict[str, Any] = {
             "organization_id": server.organization_id,
             "binding": binding,
@@ -57,7 +52,7 @@ async def redeem(account: LinkedAccount) -> Granted:
     Raises `GrantRefusedError`, `LinkError`.
     """
     server = account.server
-    discovered = await discover(server)
+    discovered = await lately(server)
     async with Web(extra=server.allowances) as web:
         account.client = await registration.client_for(web, server, discovered)
         account.issuer, account.resource = discovered.issuer, discovered.resource

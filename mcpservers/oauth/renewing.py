@@ -16,13 +16,10 @@ from chatui.rows import in_rows
 from mcpservers.errors import LinkError, ServerUnavailableError, SignInRequiredError
 from mcpservers.models import LinkedAccount, OAuthClient
 from mcpservers.oauth import client_auth, leases, machine, registration
-from mcpservers.oauth.discovery import discover, known
+from mcpservers.oauth.discovery import lately
 from mcpservers.oauth.grants import Granted, GrantRefusedError, request_token
-from mcpservers.oauth.metadata import Discovered
 from mcpservers.oauth.tokenrows import State, TokenRow, read, rows_of
 from mcpservers.oauth.web import Web
-
-METADATA_SECONDS = 3.0  # for metadata to be read anew before a renewal; older ones are used then
 
 _Running = dict[UUID, asyncio.Task[TokenRow]]
 _running: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Running] = weakref.WeakKeyDictionary()
@@ -122,9 +119,8 @@ class _EndedError(Exception):
 
 async def _refresh(account: LinkedAccount) -> Granted:
     """RFC 6749, section 6, at the issuer that gave the token. Raises `_EndedError` and what redeeming raises."""
-    discovered = await endpoints_of(account)
-    client = account.client
-    if discovered is None or client is None:
+    discovered, client = await lately(account.server), account.client
+    if discovered.issuer != account.issuer or client is None:  # the server names another one now
         raise _EndedError("The sign-in service of this server has changed.")
     form = {"grant_type": "refresh_token", "refresh_token": str(account.tokens.get("refresh_token") or "")}
     if account.resource:
@@ -140,19 +136,6 @@ async def _refresh(account: LinkedAccount) -> Granted:
             if refusal.passing or refusal.of_client:
                 raise
             raise _EndedError(f"The sign-in service ended the sign-in ({refusal.error}).") from None
-
-
-async def endpoints_of(account: LinkedAccount) -> Discovered | None:
-    """The metadata of the account's own issuer; None where the server names another one now."""
-    try:
-        async with asyncio.timeout(METADATA_SECONDS):
-            discovered = await discover(account.server)
-    except (LinkError, TimeoutError):
-        stale = await in_rows(known, account.server)
-        if stale is None:
-            raise
-        discovered = stale  # what is ill at the moment was right before
-    return discovered if discovered.issuer == account.issuer else None
 
 
 def _words(error: Exception) -> str:

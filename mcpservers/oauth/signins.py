@@ -148,7 +148,7 @@ async def sign_in_of(user_id: UUID, *, identity: bool = False) -> SignIn:
     Raises `NotReadyError` where the person has to sign in again, `ServerUnavailableError` for now.
     """
     deadline = time.monotonic() + leases.WAIT_SECONDS
-    found = await in_rows(_read, user_id)
+    found = await in_rows(stored, user_id)
     while not found.lives(identity):
         if "refresh_token" not in found.tokens:
             raise NotReadyError(f"Your sign-in has expired. {_SIGN_IN}")
@@ -158,14 +158,15 @@ async def sign_in_of(user_id: UUID, *, identity: bool = False) -> SignIn:
             raise ServerUnavailableError("sign-in", public_message="Your sign-in is being renewed. Try again.")
         else:
             await asyncio.sleep(leases.LOOK_SECONDS)
-        newer = await in_rows(_read, user_id)
+        newer = await in_rows(stored, user_id)
         if newer.version != found.version and not newer.lives(identity):
             raise NotReadyError(f"Your sign-in has expired. {_SIGN_IN}")
         found = newer
     return found
 
 
-def _read(user_id: UUID) -> SignIn:
+def stored(user_id: UUID) -> SignIn:
+    """The person's sign-in as it is kept, living or not. A row function; raises `NotReadyError` where there is none."""
     row = SignInToken.objects.filter(user_id=user_id).first()
     provider = _provider(row.provider) if row is not None else None
     if row is None or provider is None or not row.tokens.get("access_token"):

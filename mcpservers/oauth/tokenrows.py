@@ -89,5 +89,10 @@ def rows_of(account_id: UUID) -> Any:
 
 
 def read(account_id: UUID) -> TokenRow | None:
-    values = rows_of(account_id).values(*_COLUMNS, slug=F("server__slug"), title=F("server__title")).first()
-    return TokenRow(id=account_id, **values) if values is not None else None
+    return next(iter(read_all(rows_of(account_id))), None)
+
+
+def read_all(rows: Any) -> list[TokenRow]:
+    """The accounts of a query; one query."""
+    named = rows.values("id", *_COLUMNS, slug=F("server__slug"), title=F("server__title"))
+    return [TokenRow(**values) for values in named]

@@ -17,7 +17,7 @@ from mcpservers.errors import ServerUnavailableError, SignInRequiredError
 from mcpservers.models import LinkedAccount
 from mcpservers.oauth import attempts, renewing
 from mcpservers.oauth.revocation import revoke
-from mcpservers.oauth.tokenrows import State, TokenRow, read, rows_of
+from mcpservers.oauth.tokenrows import State, TokenRow, read, read_all, rows_of
 
 logger = logging.getLogger(__name__)
 RIGHT_AFTER_SECONDS = 60.0  # a token refused so soon after it was renewed is not renewed again
@@ -149,8 +149,7 @@ def _due() -> list[TokenRow]:
     accounts = LinkedAccount.objects.as_system().filter(
         state=State.READY, refresh_at__lte=now, last_used_at__gte=now - IN_USE, server__enabled=True
     )
-    ids = accounts.order_by("refresh_at").values_list("pk", flat=True)[:AT_MOST]
-    return [row for row in map(read, ids) if row is not None]
+    return read_all(accounts.order_by("refresh_at")[:AT_MOST])
 
 
 async def _ahead(row: TokenRow, slots: asyncio.Semaphore) -> bool:

@@ -92,8 +92,8 @@ def linked(world: World, actor_of: Any) -> None:
     accounts.rename(actor_of(member), account.pk, "grace")
 
 
-def exported(client: Client, form: str) -> str:
-    answer = client.post(reverse("admin:accounts_auditrecord_export"), {"format": form})
+def exported(client: Client, form: str, of: object) -> str:
+    answer = client.post(f"{reverse('admin:accounts_auditrecord_export')}?of={of}", {"format": form})
 
     async def read() -> bytes:
         return b"".join([piece async for piece in answer])
@@ -132,7 +132,11 @@ def test_no_secret_is_in_a_row_a_page_or_a_file(
     plain = [name.attname for name in AuditRecord._meta.concrete_fields if name.attname != "body"]
     texts = [json.dumps(list(rows.values(*plain)), default=str)]
     auditor = client_of(world.acme.people[Role.AUDITOR])
-    texts += [exported(client_of(world.root), form) for form in ("csv", "jsonl")]
+    texts += [
+        exported(client_of(world.root), form, of)
+        for form in ("csv", "jsonl")
+        for of in (world.acme.organization.pk, "none")
+    ]
     texts.append(auditor.get(url(AuditRecord, "changelist")).content.decode())
     texts += [
         auditor.get(url(AuditRecord, "change", row)).content.decode()

@@ -167,7 +167,7 @@ async def test_the_account_that_was_chosen_for_the_chat_acts(
     for person in ("ada", "grace"):
         begun = await flow.begin(who, server.pk, browser=BROWSER)
         await flow.complete(owner.pk, query_of(await consent(begun.url, person)), browser=BROWSER)
-    other = await LinkedAccount.objects.as_system().aget(user=owner, name__startswith="grace")
+    other = await LinkedAccount.objects.as_system().aget(user=owner, is_default=False)
     endpoint.script(calls(WHOAMI), text("Grace."))
     async with await Chat.of(owner) as chat:
         await chat.ask(accounts={"notes": str(other.pk)})
