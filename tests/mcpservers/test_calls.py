@@ -447,6 +447,25 @@ async def test_a_schema_that_we_did_not_know_is_asked_for_when_the_server_insist
     assert fake.count("tools/list") == 1
 
 
+async def test_a_list_without_end_costs_a_call_that_insists_no_more_than_a_list_does(
+    call: Any, fake: FakeMCPServer
+) -> None:
+    fake.era = "modern"
+
+    async def for_ever(exchange: Exchange) -> None:
+        await exchange.result({"tools": [{"name": "other", "inputSchema": {}}], "nextCursor": "again"})
+
+    async def insist(exchange: Exchange) -> None:
+        error = {"code": -32020, "message": "header mismatch"}
+        text = json.dumps({"jsonrpc": "2.0", "id": exchange.message["id"], "error": error})
+        await exchange.respond(400, text, "application/json")
+
+    fake.on("tools/list", for_ever)
+    fake.on("tools/call", insist)
+    assert (await call("echo", {"region": "eu"})).status == "error"
+    assert fake.count("tools/list") == 2
+
+
 # --- Many at once -----------------------------------------------------------------------------------------------
 
 

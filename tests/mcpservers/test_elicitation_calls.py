@@ -10,11 +10,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import OperationalError
 
 from accounts.actors import Actor
 from accounts.models import Organization, User
 from chatui.rows import in_rows
-from mcpservers import connections
+from mcpservers import connections, pool
 from mcpservers.calls import ToolOutcome, call_tool
 from mcpservers.elicitation import Answer
 from mcpservers.health import troubles
@@ -325,6 +326,49 @@ async def test_a_session_asks_during_the_call(call: Call, server: MCPServer, fak
     assert (await row(server)).asks_people
     initialize = fake.exchanges_of("initialize")[0].params
     assert initialize["capabilities"]["elicitation"] == {"form": {}, "url": {}}
+
+
+async def test_that_it_asks_is_remembered_of_the_place_alone(
+    call: Call, server: MCPServer, fake: FakeMCPServer
+) -> None:
+    fake.on("tools/call", asking(FORM))
+    await call(**Asked(ADA).present)
+    assert (await row(server, title="Another title", headers={"X-User": "{{user.name}}"})).asks_people
+    moved = await row(server, url=f"{fake.url}?elsewhere=1")
+    assert not moved.asks_people, "what is elsewhere has asked nobody"
+    assert not (await row(server, url=fake.url, transport="sse")).asks_people
+    assert (await row(server, transport="http")).asks_people, "and what came back has"
+
+
+async def test_what_is_learnt_of_a_place_that_was_left_meanwhile_is_forgotten(
+    call: Call, server: MCPServer, fake: FakeMCPServer
+) -> None:
+    moved = asyncio.Event()
+
+    async def ask(exchange: Exchange) -> None:
+        await moved.wait()
+        await asking(FORM)(exchange)
+
+    fake.on("tools/call", ask)
+    running = asyncio.create_task(call(**Asked(ADA).present))
+    await fake.heard("tools/call")
+    there = await row(server, url=f"{fake.url}?elsewhere=1")
+    moved.set()
+    assert (await running).status == "ok"
+    assert (await row(server)).asked_at == there.asked_at == ""
+
+
+async def test_a_question_is_asked_though_it_cannot_be_remembered(
+    call: Call, server: MCPServer, fake: FakeMCPServer, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def away(*_: object) -> None:
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr(pool, "record_asking", away)
+    fake.on("tools/call", asking(FORM))
+    outcome = await call(**Asked(ADA).present)
+    assert told(outcome) == [{"action": "accept", "content": {"name": "Ada", "size": 4}}]
+    assert "could not be stored" in caplog.text
 
 
 async def test_questions_of_one_call_come_one_after_the_other(call: Call, fake: FakeMCPServer) -> None:

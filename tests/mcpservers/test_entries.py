@@ -108,6 +108,26 @@ def test_many_entries_are_found_with_two_queries(organization: Organization) -> 
     }
 
 
+def test_of_others_the_newest_whole_list_is_read_alone_and_once(server: MCPServer) -> None:
+    for number in range(5):
+        entries.store(Address(server.pk, "hash", f"u{number}:f"), "s", discovery(f"t{number}"), entries.new_revision())
+    CatalogueEntry.objects.filter(owner_key="u4:f").update(complete=False)
+    entries.memory.clear()
+    mine = Address(server.pk, "hash", "me:f")
+    with CaptureQueriesContext(connection) as queries:
+        first = entries.of_others({mine: "s"})
+    assert names(first[mine]) == ["t3"]
+    repaired = first[mine].definitions("openai")
+    read = [query["sql"] for query in queries.captured_queries if '"tools"' in query["sql"]]
+    assert len(read) == 1
+    assert "complete" in read[0]
+    with CaptureQueriesContext(connection) as queries:
+        again = entries.of_others({mine: "s"})
+    assert [query for query in queries.captured_queries if '"tools"' in query["sql"]] == []
+    assert again[mine].definitions("openai") is repaired
+    assert entries.of_others({Address(server.pk, "other hash", "me:f"): "s"}) == {}
+
+
 def test_owners_and_definitions_are_kept_apart(server: MCPServer) -> None:
     one, other = Address(server.pk, "hash", "u1:f"), Address(server.pk, "hash", "u2:f")
     entries.store(one, "s", discovery("admin_tool"), entries.new_revision())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +18,7 @@ from mcpservers import catalogue, connections, entries, fetching
 from mcpservers.calls import ToolOutcome, call_tool
 from mcpservers.catalogue import WantedServer, offered_to
 from mcpservers.missing import is_unknown, says_unknown
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from tests.fakes.mcp_server import ECHO, WRITE, Exchange, FakeMCPServer, hang, once
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -90,9 +92,11 @@ async def test_for_a_moment_nobody_calls_it_again(call: Any, fake: FakeMCPServer
     heard = len(fake.exchanges)
     assert (await call()).missing
     assert len(fake.exchanges) == heard
-    monkeypatch.setattr(fetching, "NEGATIVE_SECONDS", 0.0)
-    fetching.forgive((await in_rows(MCPServer.objects.as_system().get)).pk)
-    assert (await call()).missing
+    soon = time.monotonic() + fetching.NEGATIVE_SECONDS + 1
+    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: soon))
+    fake.tools = [ECHO, WRITE]
+    fake.on("tools/call", None)
+    assert (await call()).status == "ok", "it is tried again, without anybody's word"
     assert len(fake.exchanges) > heard
 
 
@@ -104,11 +108,41 @@ async def test_many_calls_at_once_cost_few_lists(call: Any, fake: FakeMCPServer)
     assert fake.count("tools/list") <= 4
 
 
-async def test_siblings_and_other_credentials_are_not_kept_waiting(call: Any, fake: FakeMCPServer) -> None:
+async def test_siblings_are_not_kept_waiting(call: Any, fake: FakeMCPServer) -> None:
     fake.tools = [ECHO]
     fake.on("tools/call", once(refuse))
     await call("write")
     assert (await call("echo")).status == "ok"
+
+
+async def test_a_tool_that_one_credential_has_not_is_called_with_another(
+    call: Any, fake: FakeMCPServer, server: MCPServer, alice: User, actor_of: Callable[[User], Actor]
+) -> None:
+    """Neither whose it is nor what was found out of it is shared: each has the tools of the own token."""
+    headers, variables = {"Authorization": "Bearer {{TOKEN}}"}, {"TOKEN": {"title": "Token", "sensitive": True}}
+    owner = await in_rows(actor_of, alice)
+
+    def prepare() -> None:
+        MCPServer.objects.as_system().filter(pk=server.pk).update(headers=headers, variables=variables)
+        for user_id in (owner.user_id, User.objects.get(username="bob").pk):
+            UserVariables.objects.create(server=server, user_id=user_id, values={"TOKEN": f"of-{user_id}"})
+
+    await in_rows(prepare)
+    admins = f"Bearer of-{owner.user_id}"
+
+    async def list_own(exchange: Exchange) -> None:
+        await exchange.result({"tools": [ECHO, WRITE] if exchange.headers["authorization"] == admins else [ECHO]})
+
+    async def run(exchange: Exchange) -> None:
+        await (exchange.server.usual if exchange.headers["authorization"] == admins else refuse)(exchange)
+
+    fake.on("tools/list", list_own)
+    fake.on("tools/call", run)
+    assert (await call("write")).missing
+    heard = fake.count("tools/call")
+    assert (await call("write", owner)).status == "ok"
+    assert (await call("write")).missing
+    assert fake.count("tools/call") == heard + 1, "only hers was sent"
 
 
 async def test_a_tool_that_the_server_lists_after_all_is_called_once_more_if_it_was_refused(
