@@ -13,7 +13,9 @@ export function ServerNotice({ part }) {
   const chat = useChat();
   const server = useStore((state) => serverOf(state, part.detail));
   const heard = useOutcome(part.detail);
-  const open = server && server.state !== "ready" && heard?.state !== "done";
+  // With its values a server is not yet connected; that an account is missing is known only until it is ready.
+  const missing = part.code === "needs_setup" ? server?.state === "needs_setup" : server && server.state !== "ready";
+  const open = missing && heard?.state !== "done";
   return html`<div class="notice server-notice" role="note"><${Icon} name="plug" size=${15} /><div><p>${part.message}</p>
     <div class="notice-actions">
       ${open && part.code === "needs_sign_in" && html`<${ConnectLink} server=${part.detail} />`}
