@@ -63,7 +63,7 @@ MAY: dict[str, frozenset[str]] = {
     "conversations/feed_shared.py": frozenset({"redis"}),
     "conversations/supervisor.py": frozenset({"socket"}),  # the name of this host
     "chatui/checks.py": frozenset({"redis"}),
-    "chatui/embedded.py": frozenset({"psycopg"}),  # starts the demo's own database
+    "chatui/embedded.py": frozenset({"psycopg"}),  # holds a lock of its own database
     "chatui/layers.py": frozenset({"redis"}),
     "demo/endpoint.py": frozenset({"urllib.request"}),  # asks whether an Ollama answers on this machine
     "demo/model.py": frozenset({"aiohttp", "socket"}),  # a server
@@ -143,6 +143,14 @@ def test_whoever_builds_a_client_builds_it_on_the_guard() -> None:
             on_ours = "mcpservers.sessionhttp" in names and any(word.arg == "transport" for word in node.keywords)
             guarded = path.startswith("chatui/netguard") or any("netguard" in name for name in names) or on_ours
             assert guarded or path.startswith("demo/"), f"{path}:{node.lineno}"
+
+
+def test_everybody_is_told_through_the_one_place_that_does_without_redis() -> None:
+    """A word to a group, or a channel that leaves one, may meet a Redis that is away."""
+    senders = {"group_send", "group_discard"}
+    found = {path for path, node in nodes(ast.Attribute) if getattr(node, "attr", "") in senders}
+    assert found - LISTENERS == {"chatui/layers.py"}
+    assert {path for path, node in nodes(ast.Attribute) if getattr(node, "attr", "") == "group_send"} <= found - LISTENERS
 
 
 def test_the_environment_is_read_in_the_settings_alone() -> None:
