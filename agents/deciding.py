@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from django.db.models import F, FilteredRelation, Q
+from django.db.models import OuterRef, Q
 
 from accounts import approvers
 from accounts.actors import Actor, refreshed, why_gone
-from accounts.policy import Action, Verdict, allows, granted, may_have_servers
+from accounts.grants import gathered, grants_of
+from accounts.policy import Action, allows, granted
 from agents.models import Agent, AgentGrant, AgentServer
+from chatui.gathered import Gathered, Nested
 from chatui.prepared import PreparedQuery
 from mcpservers import catalogue
-from mcpservers.approvals import Do, RuleVerdict, matches
-from mcpservers.authorizing import grant_refusal
+from mcpservers.approvals import Do, Rule, RuleVerdict, matches
 from mcpservers.catalogue import OfferedTool
-from mcpservers.models import MCPServer
+from mcpservers.giving import given_tool, is_visible
+from mcpservers.models import MCPServer, ServerGrant
 
 NOBODY_PRESENT = (
     "this tool needs a person's approval, and nobody is present to give it. "
@@ -34,8 +36,17 @@ class Standing:
     reason: str = ""
 
 
-# (server, tool, pin of its definition) → what the person has said of it before; row work.
-Always = Callable[[UUID, str, str], Standing]
+class Always(Protocol):
+    """What a person has said of tools before; row work."""
+
+    def __call__(self, server_id: UUID, tool: str, definition: str) -> Standing:
+        """What was said of the tool with this pin of its definition. One query."""
+
+    def column(self, server_id: UUID, tool: str) -> Gathered:
+        """The same, to be read with other rows."""
+
+    def read(self, column: Sequence[Mapping[str, Any]], definition: str) -> Standing:
+        """What such a column says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +63,42 @@ class CallVerdict:
     approvers: Mapping[UUID, str] | None = None
 
 
-_server = PreparedQuery(lambda server: MCPServer.objects.as_system().filter(pk=server), UUID)
-_SAY = (
-    "tools",
-    "agent__name",
-    "agent__enabled",
-    "agent__rules",
-    "server__slug",
-    "server__enabled",
-    "server__rules",
-    "server__read_only",
-)
-# A row for each of the agent's grants that may concern the user, one without any where there is none.
-_of_agent = PreparedQuery(
-    lambda agent, server, user: (
-        AgentServer.objects.filter(agent_id=agent, server_id=server)
+class _About(Protocol):
+    """A server's row with what else has a say: nothing of its agent where there is none."""
+
+    owner_id: UUID | None
+    agents: Sequence[Mapping[str, Any]]  # the agent, if there is one
+    used: Sequence[Mapping[str, Any]]  # {tools}, if the agent has the server
+    agent_given: Sequence[Mapping[str, Any]]
+    given: Sequence[Mapping[str, Any]]
+
+
+_NO_AGENT = UUID(int=0)
+_SAY = ("organization_id", "owner_id", "slug", "title", "enabled", "rules", "read_only")
+
+
+def _concerning(user: UUID) -> Q:
+    """Of groups all, since an actor has any number of them, and a server or an agent few."""
+    return Q(user=None) | Q(user_id=user)
+
+
+_about = PreparedQuery(
+    lambda server, agent, user: (
+        MCPServer.objects.as_system()
+        .filter(pk=server)
         .annotate(
-            given=FilteredRelation(
-                "agent__grants", condition=Q(agent__grants__user=None) | Q(agent__grants__user_id=user)
+            agents=Gathered(
+                Agent.objects.as_system().filter(pk=agent, organization_id=OuterRef("organization_id")),
+                name="name",
+                enabled="enabled",
+                user_servers="user_servers",
+                rules=Nested("rules"),
             ),
-            grant=F("given__pk"),
-            grant_whole=F("given__whole_organization"),
-            grant_group=F("given__group_id"),
-            grant_user=F("given__user_id"),
-            grant_deny=F("given__deny"),
+            used=Gathered(AgentServer.objects.filter(agent_id=agent, server_id=server), tools=Nested("tools")),
+            agent_given=gathered(AgentGrant.objects.filter(_concerning(user), agent_id=agent)),
+            given=gathered(ServerGrant.objects.filter(_concerning(user), server_id=server)),
         )
-        .select_related("server", "agent")
-        .only(*_SAY)  # to decrypt a server's secrets for each of the rows would take longer than all the rest
+        .only(*_SAY)  # to decrypt a server's secrets would take longer than all the rest
     ),
     UUID,
     UUID,
@@ -94,37 +114,41 @@ def decide_call(
     present: bool = True,
     always: Always | None = None,
 ) -> CallVerdict:
-    """The verdict on fresh rows of member (and key), agent, its grants, and server: two queries, three with `always`.
+    """The verdict on fresh rows of member (and key), agent, server, and the grants of both.
 
-    Before somebody is asked, the server's grants are looked at too (a call reads them anyway), and who may approve:
-    one or two more. Where a person is to be asked and nobody can answer, the call is denied.
+    Two queries, and a third where a person may have to be asked: what was always allowed, and who may approve. Where
+    nobody can answer, the call is denied.
     """
     now = refreshed(actor)
     if now is None:
         return CallVerdict(Do.DENY, why_gone(actor))
     may = allows(now, Action.CALL_TOOL)
-    decided = _by_rules(now, agent_id, tool.server_id, tool.name) if may else RuleVerdict(Do.DENY, may.reason)
+    decided = _by_rows(now, agent_id, tool.server_id, tool.name) if may else RuleVerdict(Do.DENY, may.reason)
     if decided.do is not Do.ASK:
         return CallVerdict(decided.do, decided.reason)
     if not present:
         return CallVerdict(Do.DENY, NOBODY_PRESENT)
-    named = approvers.resolve(now.organization_id, decided.approvers) if decided.approvers else None
-    if named is not None and not named.people:
-        return CallVerdict(Do.DENY, f"nobody can approve this call: {named.problem}. Ask an admin to change the rule.")
+    asks = always if decided.remember else None
+    named = None
+    if decided.approvers:
+        beside = asks.column(tool.server_id, tool.name) if asks is not None else None
+        named = approvers.resolve(now.organization_id, decided.approvers, beside)
+        if not named.people:
+            return CallVerdict(
+                Do.DENY, f"nobody can approve this call: {named.problem}. Ask an admin to change the rule."
+            )
     one_of_them = named is None or now.user_id in named.people
     standing = Standing()
-    if always is not None and decided.remember and one_of_them:
-        standing = always(tool.server_id, tool.name, tool.definition.pin)
+    if asks is not None and one_of_them:
+        pin = tool.definition.pin
+        standing = asks(tool.server_id, tool.name, pin) if named is None else asks.read(named.beside, pin)
     if standing.holds:
         return CallVerdict(Do.ALLOW, standing.reason)
-    refusal = grant_refusal(now, tool.server_id, tool.name)
-    if refusal:
-        return CallVerdict(Do.DENY, refusal)
     return CallVerdict(
         Do.ASK,
         f"{standing.reason} {decided.reason}".strip(),
         can_edit=decided.edit,
-        can_remember=decided.remember and one_of_them and always is not None,
+        can_remember=asks is not None and one_of_them,
         approvers=None if named is None else named.people,
     )
 
@@ -132,63 +156,49 @@ def decide_call(
 def why_withdrawn(actor: Actor, agent_id: UUID | None, server_id: UUID, tool: str) -> str:
     """Why a tool that was offered may not be any more, for a person; "" if it may (its server is away, say).
 
-    Three queries.
+    Two queries.
     """
     now = refreshed(actor)
     if now is None:
         return why_gone(actor)
-    decided = _by_rules(now, agent_id, server_id, tool)
-    if decided.do is Do.DENY:
-        return decided.reason
-    return grant_refusal(now, server_id, tool)
+    decided = _by_rows(now, agent_id, server_id, tool)
+    return decided.reason if decided.do is Do.DENY else ""
 
 
-def _by_rules(actor: Actor, agent_id: UUID | None, server_id: UUID, tool: str) -> RuleVerdict:
-    server: MCPServer | None
-    if agent_id is None:
-        server, rules = _server.first(server_id), ()
-    else:
-        rows = _of_agent(agent_id, server_id, actor.user_id)
-        if not rows and (own := _of_own(actor, agent_id, server_id, tool)) is not None:
-            return own
-        if not rows or not rows[0].agent.enabled:
-            return RuleVerdict(Do.DENY, "the agent does not have this server any more")
-        row = rows[0]
-        given = granted(actor, [_grant(row) for row in rows if row.grant is not None])
-        if not given:
-            return _not_yours(row.agent, given)
-        if row.tools and not any(matches(glob, tool) for glob in row.tools):
-            return RuleVerdict(Do.DENY, "the agent does not offer this tool any more")
-        server, rules = row.server, row.agent.rules
+def _by_rows(actor: Actor, agent_id: UUID | None, server_id: UUID, tool: str) -> RuleVerdict:
+    """What agent, server, their grants and the rules say. One query."""
+    server: Any = _about.first(server_id, agent_id or _NO_AGENT, actor.user_id)
+    if server is not None and not is_visible(actor, server):
+        server = None
+    rules: Sequence[Rule] = ()
+    if agent_id is not None:
+        refusal = _NOT_OF_AGENT if server is None else _not_of_agent(actor, server, tool)
+        if refusal:
+            return RuleVerdict(Do.DENY, refusal)
+        rules = server.agents[0]["rules"]
     if server is None or not server.enabled:
         return RuleVerdict(Do.DENY, "the server was switched off or removed")
+    verdict = given_tool(actor, server, grants_of(server.given), tool)
+    if not verdict:
+        return RuleVerdict(Do.DENY, verdict.reason)
     return catalogue.decide(server, tool, rules, actor.group_rules)
 
 
-def _not_yours(agent: Agent, verdict: Verdict) -> RuleVerdict:
-    return RuleVerdict(Do.DENY, f"The agent “{agent.name}” is not yours to use any more. {verdict.reason}")
+_NOT_OF_AGENT = "the agent does not have this server any more"
 
 
-def _of_own(actor: Actor, agent_id: UUID, server_id: UUID, tool: str) -> RuleVerdict | None:
-    """The verdict on a server of the person's own, which no agent has; None if it is none. Three queries."""
-    own = MCPServer.objects.visible_to(actor).filter(pk=server_id, owner=actor.user_id)
-    server: MCPServer | None = own.defer("headers", "env", "oauth").first()
-    agents = Agent.objects.visible_to(actor).filter(pk=agent_id, enabled=True)
-    agent: Agent | None = agents.prefetch_related("grants").first() if server is not None else None
-    if server is None or agent is None:
-        return None
-    if not agent.user_servers:
-        return RuleVerdict(Do.DENY, f"the agent “{agent.name}” does not use people's own servers any more")
-    if not (given := granted(actor, agent.grants.all())):
-        return _not_yours(agent, given)
-    if not (may := may_have_servers(actor)):
-        return RuleVerdict(Do.DENY, may.reason)
-    if not server.enabled:
-        return RuleVerdict(Do.DENY, "the server was switched off")
-    return catalogue.decide(server, tool, agent.rules, actor.group_rules)
-
-
-def _grant(row: Any) -> AgentGrant:
-    return AgentGrant(
-        whole_organization=row.grant_whole, group_id=row.grant_group, user_id=row.grant_user, deny=row.grant_deny
-    )
+def _not_of_agent(actor: Actor, server: _About, tool: str) -> str:
+    """Why the agent does not offer this tool, of its servers or of a person's own; "" if it does."""
+    agent = server.agents[0] if server.agents else None
+    own = server.owner_id is not None
+    if agent is None or not agent["enabled"] or not (own or server.used):
+        return _NOT_OF_AGENT
+    if own and not agent["user_servers"]:
+        return f"the agent “{agent['name']}” does not use people's own servers any more"
+    given = granted(actor, grants_of(server.agent_given))
+    if not given:
+        return f"The agent “{agent['name']}” is not yours to use any more. {given.reason}"
+    globs = () if own else server.used[0]["tools"]
+    if globs and not any(matches(glob, tool) for glob in globs):
+        return "the agent does not offer this tool any more"
+    return ""

@@ -6,7 +6,8 @@ They turn *ask* into *allow* in that person's own turns, for the definition that
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +19,10 @@ from accounts.actors import Actor
 from accounts.models import AuditAction
 from agents.deciding import Always, Standing
 from chatui.errors import NotFoundError
+from chatui.gathered import Gathered
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
-from conversations.models import Question, StandingApproval
+from conversations.models import Question, StandingApproval, StandingQuerySet
 from mcpservers.models import ToolSighting
 from mcpservers.pins import tool_key
 
@@ -32,33 +34,64 @@ _WORDS = {
 }
 CHANGED = "You had always allowed this tool, but its definition has changed since then."
 
-_given = PreparedQuery(
-    lambda user, server, tool: StandingApproval.objects.as_system().filter(
-        user_id=user, server_id=server, tool=tool, revoked_at=None
-    ),
-    UUID,
-    UUID,
-    str,
-)
+
+def _given_to(user: UUID, server: UUID, tool: str) -> StandingQuerySet:
+    return StandingApproval.objects.as_system().filter(user_id=user, server_id=server, tool=tool, revoked_at=None)
 
 
-def always_of(user_id: UUID, conversation_id: UUID, agent_id: UUID | None) -> Always:
+_given = PreparedQuery(_given_to, UUID, UUID, str)
+
+
+def always_of(user_id: UUID, conversation_id: UUID | None, agent_id: UUID | None) -> Always:
     """What this user has always allowed, as it counts in a turn of that user's, in this conversation and agent."""
+    return _AlwaysOf(user_id, conversation_id, agent_id)
 
-    def always(server_id: UUID, tool: str, definition: str) -> Standing:
+
+@dataclass(frozen=True, slots=True)
+class _AlwaysOf:
+    user_id: UUID
+    conversation_id: UUID | None
+    agent_id: UUID | None
+
+    def __call__(self, server_id: UUID, tool: str, definition: str) -> Standing:
+        return self._said(_given(self.user_id, server_id, tool), definition)
+
+    def column(self, server_id: UUID, tool: str) -> Gathered:
+        rows = _given_to(self.user_id, server_id, tool).order_by()
+        return Gathered(rows, scope="scope", conversation="conversation_id", agent="agent_id", definition="definition")
+
+    def read(self, column: Sequence[Mapping[str, Any]], definition: str) -> Standing:
+        rows = [
+            StandingApproval(
+                scope=row["scope"],
+                conversation_id=_id(row["conversation"]),
+                agent_id=_id(row["agent"]),
+                definition=row["definition"],
+            )
+            for row in column
+        ]
+        return self._said(rows, definition)
+
+    def _said(self, rows: Sequence[StandingApproval], definition: str) -> Standing:
         counting = [
             row
-            for row in _given(user_id, server_id, tool)
+            for row in rows
             if row.scope == Scope.ALWAYS
-            or (row.scope == Scope.CONVERSATION and row.conversation_id == conversation_id)
-            or (row.scope == Scope.AGENT and agent_id is not None and row.agent_id == agent_id)
+            or (row.scope == Scope.CONVERSATION and _same(row.conversation_id, self.conversation_id))
+            or (row.scope == Scope.AGENT and _same(row.agent_id, self.agent_id))
         ]
         same = next((row for row in counting if definition and row.definition == definition), None)
         if same is not None:
             return Standing(True, _WORDS[Scope(same.scope)])
         return Standing(False, CHANGED if counting else "")
 
-    return always
+
+def _same(one: UUID | None, other: UUID | None) -> bool:
+    return one is not None and one == other
+
+
+def _id(value: str | None) -> UUID | None:
+    return None if value is None else UUID(value)
 
 
 def remember(actor: Actor, question: Question, scope: str) -> None:

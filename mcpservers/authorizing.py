@@ -13,7 +13,7 @@ from accounts.policy import Action, allows
 from chatui.prepared import PreparedQuery
 from mcpservers import approvals, pins
 from mcpservers.acting import Identity, identity_of
-from mcpservers.giving import given
+from mcpservers.giving import given_tool, is_visible
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from mcpservers.pins import CallPins
 
@@ -71,22 +71,14 @@ _grants = PreparedQuery(
 )
 
 
-def grant_refusal(actor: Actor, server_id: UUID, tool: str) -> str:
-    """Why `tool` of the server is not given to `actor`, a sentence; empty if it is. One query, without grants two."""
-    grants = _grants(actor.organization_id, server_id, actor.user_id)
-    server = _server(actor, server_id, grants)
-    return "There is no such server." if server is None else _not_given(actor, server, grants, tool)
-
-
 def _server(actor: Actor, server_id: UUID, grants: Sequence[ServerGrant]) -> MCPServer | None:
     """The server, from the rows of its grants if there are any; None for another person's."""
     server = grants[0].server if grants else MCPServer.objects.visible_to(actor).filter(pk=server_id).first()
-    return server if server is not None and server.owner_id in (None, actor.user_id) else None
+    return server if server is not None and is_visible(actor, server) else None
 
 
 def _not_given(actor: Actor, server: MCPServer, grants: Sequence[ServerGrant], tool: str) -> str:
-    of_tool = [grant for grant in grants if not grant.tool or approvals.matches(grant.tool, tool)]
-    verdict = given(actor, server, of_tool)
+    verdict = given_tool(actor, server, grants, tool)
     return "" if verdict else verdict.reason
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from accounts.actors import Actor, find_actor
+from accounts.actors import Actor, GroupRules, find_actor
 from accounts.models import Group, Membership, Organization
 from benchmarks.figures import median
 from benchmarks.inside.rows import Queries, somebody
@@ -73,7 +74,8 @@ async def _measured(url: str) -> dict[str, float]:
         assert offer.tools, offer
     connected = len(connects)
     return {
-        "with_down": await _with_as_many_that_are_down(actor, wanted),
+        "with_rules": await _with_rules_of_groups(actor, wanted),
+        **await _with_as_many_that_are_down(actor, wanted),
         "median": median(took[1:]),
         "first": took[0],
         "known": known,
@@ -83,21 +85,38 @@ async def _measured(url: str) -> dict[str, float]:
     }
 
 
-async def _with_as_many_that_are_down(actor: Actor, wanted: list[WantedServer]) -> float:
-    """Milliseconds of the offer with as many servers more that cannot be reached, which is known of them."""
+async def _timed(actor: Actor, wanted: list[WantedServer]) -> tuple[float, catalogue.Offer]:
+    """Milliseconds of one offer."""
+    began = time.perf_counter()
+    offer = await catalogue.offered_to(actor, wanted)
+    return (time.perf_counter() - began) * 1000, offer
+
+
+async def _with_rules_of_groups(actor: Actor, wanted: list[WantedServer]) -> float:
+    """Milliseconds of the offer where each group has rules, of which the last matches every tool."""
+    rules = [{"tool": "*__drop_*", "do": "deny"}, {"tool": "many-1__*", "do": "allow"}, {"tool": "*", "do": "ask"}]
+    ruled = replace(actor, group_rules=tuple(GroupRules(f"bench-{number}", rules) for number in range(GROUPS)))
+    return median([(await _timed(ruled, wanted))[0] for _ in range(20)])
+
+
+async def _with_as_many_that_are_down(actor: Actor, wanted: list[WantedServer]) -> dict[str, float]:
+    """Milliseconds of the offer with as many servers more that cannot be reached, which is known, and `without`.
+
+    They are taken in turn, so that both have the same of whatever else the machine does.
+    """
     down = await in_rows(_servers, "http://127.0.0.1:9/mcp", "down")
     more = [*wanted, *(WantedServer(server.pk) for server in down)]
     for _ in range(4):  # until every one of them is left alone for a while
         await catalogue.offered_to(actor, more)
-    took = []
-    for _ in range(20):
-        began = time.perf_counter()
-        offer = await catalogue.offered_to(actor, more)
-        took.append((time.perf_counter() - began) * 1000)
+    with_down, without = [], []
+    for _ in range(30):
+        without.append((await _timed(actor, wanted))[0])
+        took, offer = await _timed(actor, more)
+        with_down.append(took)
         assert len([problem for problem in offer.problems if problem.code == "unavailable"]) == SERVERS, offer.problems
-    return median(took)
+    return {"with_down": median(with_down), "without": median(without)}
 
 
 def measure(url: str) -> dict[str, float]:
-    """Milliseconds for somebody in many groups (`median`; the `first`, from rows; `with_down`), and what it took."""
+    """Milliseconds for somebody in many groups (`median`; the `first`, from rows), and what it took."""
     return asyncio.run(_measured(url))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
-from accounts.models import Group, Membership
-from agents.deciding import Standing, decide_call
+from accounts.models import Group, Membership, Organization
+from agents.deciding import decide_call
 from agents.models import Agent, AgentGrant, AgentServer
 from benchmarks.figures import median
 from benchmarks.inside.rows import Queries, somebody
+from conversations.models import StandingApproval
 from conversations.standing import always_of
 from mcpservers.approvals import Do
 from mcpservers.authorizing import authorize_call
@@ -23,7 +22,7 @@ GROUPS = 20
 TIMES = 300
 
 
-def _prepared() -> tuple[Any, Agent, MCPServer]:
+def _prepared() -> tuple[Any, Agent, MCPServer, MCPServer]:
     actor, _ = somebody()
     agent = Agent.objects.as_system().get(slug="first")
     server = MCPServer.objects.create(
@@ -31,8 +30,15 @@ def _prepared() -> tuple[Any, Agent, MCPServer]:
         slug="verdict",
         title="Verdict",
         url="http://127.0.0.1:9/mcp",
-        rules=[{"tool": "read", "do": "allow"}],
+        rules=[{"tool": "read", "do": "allow"}, {"tool": "named", "do": "ask", "approvers": [actor.username]}],
     )
+    Organization.objects.filter(pk=actor.organization_id).update(own_servers=Organization.OwnServers.MEMBERS)
+    Agent.objects.as_system().filter(pk=agent.pk).update(user_servers=True)
+    own = MCPServer.objects.create(
+        organization_id=actor.organization_id, owner_id=actor.user_id, slug="my-verdict", title="Own", url=server.url
+    )
+    always = {"user_id": actor.user_id, "server": server, "tool": "kept", "scope": StandingApproval.Scope.ALWAYS}
+    StandingApproval.objects.create(organization_id=actor.organization_id, definition="p", **always)
     AgentServer.objects.create(agent=agent, server=server)
     ServerGrant.objects.create(server=server, whole_organization=True)
     membership = Membership.objects.get(user=actor.user_id, organization=actor.organization_id)
@@ -41,7 +47,7 @@ def _prepared() -> tuple[Any, Agent, MCPServer]:
         group.memberships.add(membership)
         ServerGrant.objects.create(server=server, group=group)
         AgentGrant.objects.create(agent=agent, group=group)
-    return actor, agent, server
+    return actor, agent, server, own
 
 
 def _tool(server: MCPServer, name: str) -> OfferedTool:
@@ -52,20 +58,27 @@ def _tool(server: MCPServer, name: str) -> OfferedTool:
 def measure() -> dict[str, float]:
     """Medians in milliseconds and the queries: of what is `decided` of a call, and `authorized` when it is made.
 
-    `asked` are the queries of a verdict that asks a person, who has allowed nothing for good.
+    `most_queries` are those of the dearest verdict: where a person is asked, who has (`kept`) or has not (`asked`)
+    allowed it for good, where approvers are (`approved`), and on a server of one's own (`own`).
     """
     queries = Queries()
-    actor, agent, server = _prepared()
-    always: Callable[[UUID, str, str], Standing] = always_of(actor.user_id, agent.pk, agent.pk)
+    actor, agent, server, own = _prepared()
+    always = always_of(actor.user_id, agent.pk, agent.pk)
     read, write = _tool(server, "read"), _tool(server, "write")
+    named, kept, mine = _tool(server, "named"), _tool(server, "kept"), _tool(own, "write")
     assert decide_call(actor, agent.pk, read, always=always).do is Do.ALLOW
-    assert decide_call(actor, agent.pk, write, always=always).do is Do.ASK
+    assert decide_call(actor, agent.pk, kept, always=always).do is Do.ALLOW
+    for asking in (write, named, mine):
+        assert decide_call(actor, agent.pk, asking, always=always).do is Do.ASK
     assert authorize_call(actor, server.pk, "read").allowed
     found: dict[str, float] = {}
     for name, work in (
         ("decided", lambda: decide_call(actor, agent.pk, read, always=always)),
         ("authorized", lambda: authorize_call(actor, server.pk, "read")),
         ("asked", lambda: decide_call(actor, agent.pk, write, always=always)),
+        ("kept", lambda: decide_call(actor, agent.pk, kept, always=always)),
+        ("approved", lambda: decide_call(actor, agent.pk, named, always=always)),
+        ("own", lambda: decide_call(actor, agent.pk, mine, always=always)),
     ):
         took = []
         for _ in range(TIMES):
@@ -74,4 +87,5 @@ def measure() -> dict[str, float]:
                 work()
                 took.append((time.perf_counter() - began) * 1000)
         found[name], found[f"{name}_queries"] = median(took), len(noted)
+    found["most_queries"] = max(value for name, value in found.items() if name.endswith("_queries"))
     return found

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.actors import Actor, find_actor
 from accounts.models import ApiKey, Group, Membership, Organization, Role, User
-from agents.deciding import CallVerdict, Standing, decide_call, why_withdrawn
+from agents.deciding import Always, CallVerdict, decide_call, why_withdrawn
 from agents.models import Agent, AgentGrant, AgentServer
+from conversations.models import StandingApproval
+from conversations.standing import CHANGED, always_of
 from mcpservers.approvals import Do
 from mcpservers.authorizing import authorize_call
 from mcpservers.entries import Definition
@@ -61,11 +63,6 @@ def counted(*, at_most: int, verdict: Callable[[], CallVerdict]) -> CallVerdict:
     return decided
 
 
-def always(server_id: UUID, tool: str, pin: str) -> Standing:
-    assert Membership.objects.exists()  # one query, as the real one
-    return Standing(True, "You always allow this tool.")
-
-
 def in_many_groups(actor: Actor, agent: Agent, server: MCPServer) -> None:
     for number in range(20):
         group = Group.objects.create(organization_id=actor.organization_id, slug=f"group-{number}")
@@ -74,18 +71,98 @@ def in_many_groups(actor: Actor, agent: Agent, server: MCPServer) -> None:
         AgentGrant.objects.create(agent=agent, group=group)
 
 
+def always_allowed(actor: Actor, server: MCPServer, name: str, definition: str = "p") -> Always:
+    """What the actor has always allowed: this tool, in whichever chat."""
+    StandingApproval.objects.create(
+        organization_id=actor.organization_id,
+        user_id=actor.user_id,
+        server=server,
+        tool=name,
+        scope=StandingApproval.Scope.ALWAYS,
+        definition=definition,
+    )
+    return always_of(actor.user_id, uuid4(), uuid4())
+
+
+def approved_by(server: MCPServer, *names: str) -> None:
+    MCPServer.objects.as_system().filter(pk=server.pk).update(
+        rules=[{"tool": "read", "do": "allow"}, {"tool": "w", "do": "ask", "approvers": names}]
+    )
+
+
 def test_the_verdict_at_a_call_takes_at_most_three_queries(actor: Actor, agent: Agent, server: MCPServer) -> None:
     in_many_groups(actor, agent, server)
-    allowed = counted(at_most=AT_MOST, verdict=lambda: decide_call(actor, agent.pk, tool(server)))
-    assert allowed.do is Do.ALLOW
-    kept = counted(at_most=AT_MOST, verdict=lambda: decide_call(actor, agent.pk, tool(server, "w"), always=always))
-    assert kept.do is Do.ALLOW
-    asked = counted(at_most=AT_MOST, verdict=lambda: decide_call(actor, agent.pk, tool(server, "w")))
-    assert asked.do is Do.ASK
+    nothing = always_of(actor.user_id, uuid4(), agent.pk)
+
+    def verdict(name: str, always: Always | None = nothing, agent_id: UUID | None = agent.pk) -> CallVerdict:
+        return counted(at_most=AT_MOST, verdict=lambda: decide_call(actor, agent_id, tool(server, name), always=always))
+
+    assert verdict("read").do is Do.ALLOW
+    assert verdict("w").do is Do.ASK
+    assert verdict("w", None).do is Do.ASK
+    assert verdict("w", agent_id=None).do is Do.ASK
+    approved_by(server, "bob", "group:group-3", "alice")
+    named = verdict("w")
+    assert (named.do, named.can_remember) == (Do.ASK, True)
+    assert set((named.approvers or {}).values()) == {"bob"}
+    kept = verdict("w", always_allowed(actor, server, "w"))
+    assert (kept.do, kept.reason) == (Do.ALLOW, "You always allow this tool.")
+    approved_by(server, "alice")
+    assert verdict("w", nothing).do is Do.DENY  # who is no member of the organization here
+    approved_by(server)
+    assert verdict("w", always_allowed(actor, server, "w")).do is Do.ALLOW
     AgentGrant.objects.create(agent=agent, user_id=actor.user_id, deny=True)
-    denied = counted(at_most=AT_MOST, verdict=lambda: decide_call(actor, agent.pk, tool(server)))
+    denied = verdict("read")
     assert denied.do is Do.DENY
     assert "It is denied to you." in denied.reason
+
+
+def test_so_does_that_on_a_server_of_ones_own(actor: Actor, agent: Agent, organization: Organization) -> None:
+    Organization.objects.filter(pk=organization.pk).update(own_servers=Organization.OwnServers.MEMBERS)
+    Agent.objects.as_system().filter(pk=agent.pk).update(user_servers=True)
+    own = MCPServer.objects.create(
+        organization=organization,
+        owner_id=actor.user_id,
+        slug="my-notes",
+        title="Mine",
+        url="https://notes.example/mcp",
+    )
+    nothing = always_of(actor.user_id, uuid4(), agent.pk)
+    asked = counted(at_most=AT_MOST, verdict=lambda: decide_call(actor, agent.pk, tool(own, "w"), always=nothing))
+    assert asked.do is Do.ASK, asked.reason
+    always = always_allowed(actor, own, "w")
+    kept = counted(at_most=AT_MOST, verdict=lambda: decide_call(actor, agent.pk, tool(own, "w"), always=always))
+    assert kept.do is Do.ALLOW
+    for change, words in (
+        (lambda: Agent.objects.as_system().update(user_servers=False), "does not use people's own servers"),
+        (lambda: AgentGrant.objects.all().delete(), "not yours to use"),
+        (lambda: Organization.objects.update(own_servers="nobody"), "does not let its members"),
+        (lambda: MCPServer.objects.as_system().filter(pk=own.pk).update(enabled=False), "switched off"),
+        (lambda: MCPServer.objects.as_system().filter(pk=own.pk).update(owner=None), "does not have this server"),
+    ):
+        undo = transaction.savepoint()
+        change()
+        denied = decide_call(actor, agent.pk, tool(own, "w"), always=always)
+        assert (denied.do, words in denied.reason) == (Do.DENY, True), denied.reason
+        transaction.savepoint_rollback(undo)
+    assert decide_call(actor, agent.pk, tool(own, "w"), always=always).do is Do.ALLOW
+
+
+def test_who_is_among_the_approvers_and_always_allows_it_is_not_asked_and_nobody_else_decides_that(
+    actor: Actor, agent: Agent, server: MCPServer, alice: User, organization: Organization
+) -> None:
+    always = always_allowed(actor, server, "w")
+    approved_by(server, "bob", "alice")
+    assert decide_call(actor, agent.pk, tool(server, "w"), always=always).do is Do.ALLOW
+    StandingApproval.objects.as_system().update(definition="of-another")
+    asked = decide_call(actor, agent.pk, tool(server, "w"), always=always)
+    assert asked.do is Do.ASK
+    assert asked.reason.startswith(CHANGED)
+    StandingApproval.objects.as_system().update(definition="p")
+    approved_by(server, "alice")
+    Membership.objects.get_or_create(user=alice, organization=organization)
+    asked = decide_call(actor, agent.pk, tool(server, "w"), always=always)
+    assert (asked.do, asked.can_remember) == (Do.ASK, False)
 
 
 def test_so_does_the_look_at_the_rows_with_which_it_is_made(actor: Actor, agent: Agent, server: MCPServer) -> None:
@@ -132,6 +209,7 @@ def test_grants_of_the_agent_count_as_those_of_a_server_do(
     group = Group.objects.create(organization_id=actor.organization_id, slug="writers")
     group.memberships.add(Membership.objects.get(user=bob))
     names = {"organization": {"whole_organization": True}, "group": {"group": group}, "user": {"user": bob}}[whom]
+    ServerGrant.objects.create(server=server, user=bob)  # as a guest too
     AgentGrant.objects.all().delete()
     AgentGrant.objects.create(agent=agent, user=alice)  # of somebody else
     AgentGrant.objects.create(agent=agent, user=alice, deny=True)
