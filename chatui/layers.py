@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from contextlib import suppress
@@ -14,6 +15,7 @@ from redis.exceptions import RedisError
 logger = logging.getLogger(__name__)
 
 EXPIRY_SECONDS = 5.0  # between two looks for what has expired
+WORD_SECONDS = 3.0  # after which a Redis that takes a word and does not answer counts as away
 
 
 class LocalLayer(InMemoryChannelLayer):
@@ -50,6 +52,19 @@ async def tell_group(group: str, message: dict[str, Any]) -> None:
     if layer is None:
         return
     try:
-        await layer.group_send(group, message)
+        async with asyncio.timeout(WORD_SECONDS):
+            await layer.group_send(group, message)
     except (RedisError, OSError) as error:  # redis' own `ConnectionError` is no `OSError`
-        logger.warning("%s could not be told (%s), Redis is away: %s", group, message["type"], error)
+        logger.warning("%s could not be told (%s), Redis is away: %r", group, message["type"], error)
+
+
+async def leave_group(group: str, channel: str) -> None:
+    """Take `channel` out of the group. While Redis is away it is enough that nobody listens any more."""
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    try:
+        async with asyncio.timeout(WORD_SECONDS):
+            await layer.group_discard(group, channel)
+    except (RedisError, OSError) as error:
+        logger.warning("%s could not be left, Redis is away: %r", group, error)

@@ -22,6 +22,7 @@ from accounts import policy
 from accounts.actors import Actor
 from accounts.doors import Door, SignedOutError, StrangerError
 from chatui.errors import ChatUIError, PermissionDeniedError
+from chatui.layers import leave_group
 from chatui.rows import in_rows
 from conversations import answering, beginning, commands, following, hints, processes, stopping, supervisor, turns, wire
 from conversations.questions import Answered
@@ -92,7 +93,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             await asyncio.wait(tasks)
         if self._grouped:
             self._grouped = False
-            await self.channel_layer.group_discard(hints.group_of(self.user_id), self.channel_name)
+            await leave_group(hints.group_of(self.user_id), self.channel_name)
 
     # --- Frames from the client ---
 

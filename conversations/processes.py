@@ -11,7 +11,7 @@ from uuid import UUID
 from channels.layers import get_channel_layer
 from django.conf import settings
 
-from chatui.layers import tell_group
+from chatui.layers import leave_group, tell_group
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ async def listen(hear: Hear) -> None:
                 while True:
                     await hear(await layer.receive(channel))
             finally:
-                await layer.group_discard(GROUP, channel)
+                await leave_group(GROUP, channel)
         except asyncio.CancelledError:
             raise
         except Exception:  # whatever broke, of Redis or of a row: the heartbeat does the same later

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from redis import asyncio as async_redis
 from redis.exceptions import RedisError
 
-from chatui.layers import tell_group
+from chatui.layers import leave_group, tell_group
 from mcpservers import catalogue, connections, fetching
 from mcpservers.health import Trouble, troubles
 from mcpservers.pool import ConnectionInfo
@@ -226,7 +226,7 @@ async def listen() -> None:
                     if message.get("from") != _own_id():
                         _act(message)
             finally:
-                await layer.group_discard(GROUP, channel)
+                await leave_group(GROUP, channel)
         except asyncio.CancelledError:
             raise
         except Exception:  # whatever broke: what was said is lost, and what it was about ends by itself

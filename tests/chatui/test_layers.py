@@ -89,3 +89,18 @@ async def test_word_that_redis_does_not_take_costs_a_warning_and_nothing_else(
     await tell()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Redis is away" in caplog.text
+
+
+async def test_a_redis_that_takes_a_word_and_never_answers_counts_as_away(
+    settings: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatui.layers.WORD_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"redis://127.0.0.1:{mute.getsockname()[1]}/0"
+        backend = "channels_redis.pubsub.RedisPubSubChannelLayer"
+        settings.CHANNEL_LAYERS = {"default": {"BACKEND": backend, "CONFIG": {"hosts": [url]}}}
+        channel_layers.backends.clear()
+        await hints.tell_user(uuid4(), "{}")
+        await channel_layers["default"].flush()
+        channel_layers.backends.clear()
+    assert "Redis is away" in caplog.text
