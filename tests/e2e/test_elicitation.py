@@ -151,6 +151,8 @@ async def test_the_official_servers_questions_are_asked_in_the_chat(
     await in_rows(prepare)
     endpoint.script(
         calls(("everything__trigger-elicitation-request", {})),
+        calls(("everything__trigger-elicitation-request", {})),
+        calls(("everything__trigger-elicitation-request", {})),
         calls(
             (
                 "everything__trigger-url-elicitation",
@@ -168,8 +170,13 @@ async def test_the_official_servers_questions_are_asked_in_the_chat(
         card.get_by_label("String (required)", exact=True).or_(card.locator("input[type=text]").first).first.fill("Ada")
     )
     await card.get_by_role("button", name="Accept and send").click()
+    for answer, of in (("Decline", 2), ("Cancel", 3)):
+        await endpoint.received(of)  # the call before has its result: the card is of the next one
+        await card.get_by_role("button", name=answer, exact=True).click()
     await expect(card.locator(".elicitation-host")).to_have_text("login.example")
     await card.get_by_role("button", name="Accept: I opened it").click()
     await expect(page.locator(".answer")).to_contain_text("All asked.")
     told = [str(message["content"]) for message in endpoint.last.messages if message["role"] == "tool"]
     assert "Ada" in told[0]
+    assert "declined" in told[1]
+    assert "cancelled" in told[2]

@@ -107,11 +107,69 @@ async def test_answers_code_and_tables_are_copied_as_their_source(site: Site, ow
     await page.get_by_role("button", name="Copy as CSV").click()
     await expect(page.locator("#polite")).to_have_text("Table copied as CSV")
     assert "'=cmd,-4,x" in await page.evaluate(clipboard)
+    await page.get_by_role("button", name="Copy as Markdown").click()
+    await expect(page.locator("#polite")).to_have_text("Table copied as Markdown")
+    assert "| tea | 3 | it costs $5 and then $10 |\n| =cmd | -4 | x |\n" in await page.evaluate(clipboard)
     await expect(page.locator(".code .hljs-keyword").first).to_have_text("def")
     await expect(page.locator(".table")).to_contain_text("$5 and then $10")
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Download code").click()
     assert (await download.value).suggested_filename == "code.py"
+
+
+async def test_code_scrolls_in_itself_wraps_at_a_press_and_is_folded_when_long(
+    site: Site, owner: User, endpoint: Endpoint
+) -> None:
+    lines = "\n".join(f"let value{number} = {number};" for number in range(80))
+    endpoint.script(text(f"```js\nlet wide = '{'x ' * 200}';\n{lines}\n```\n\n```\nshort\n```"))
+    page = await site.open(owner)
+    await send(page, "code")
+    code, other = page.locator(".code").first, page.locator(".code").last
+    await expect(code.locator(".code-language")).to_have_text("JavaScript")
+    await expect(other).to_contain_text("short")
+    await expect(other.locator(".code-fold")).to_have_count(0)
+    pre = code.locator("pre")
+    over = "el => el.scrollWidth > el.clientWidth + 1"
+    assert await pre.evaluate(over)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 1200
+    wrap = code.get_by_role("button", name="Wrap lines")
+    await wrap.click()
+    await expect(wrap).to_have_attribute("aria-pressed", "true")
+    assert not await pre.evaluate(over)
+    fold = code.locator(".code-fold")
+    await expect(fold).to_have_text("Show all 81 lines")
+    folded = await pre.evaluate("el => el.clientHeight")
+    await fold.click()
+    await expect(fold).to_have_attribute("aria-expanded", "true")
+    await expect(fold).to_have_text("Show less")
+    assert await pre.evaluate("el => el.clientHeight") > folded * 1.5
+
+
+async def test_another_answer_can_be_shorter_longer_or_as_one_says(site: Site, owner: User, endpoint: Endpoint) -> None:
+    endpoint.script(text("Usual."), text("Short."), text("Long."), text("Rhymed."))
+    page = await site.open(owner)
+    await send(page, "what is tea?")
+    await expect(page.locator(".answer .markdown")).to_have_text("Usual.")
+
+    async def again(how: str) -> None:
+        await page.get_by_role("button", name="Answer again").click()
+        await page.get_by_role("menuitem", name=how).click()
+
+    await again("Shorter")
+    await expect(page.locator(".answer .markdown")).to_have_text("Short.")
+    await expect(page.locator(".question .branch-count")).to_have_text("2/2")
+    await page.get_by_role("button", name="Previous version of your message").click()
+    await again("Longer")
+    await expect(page.locator(".answer .markdown")).to_have_text("Long.")
+    await page.get_by_role("button", name="Previous version of your message").click()
+    await again("With an instruction")
+    await page.get_by_label("What should be different?").fill("In verse, please.")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".answer .markdown")).to_have_text("Rhymed.")
+    asked = [str(request.messages[-1]["content"]) for request in endpoint.requests]
+    assert all(words.startswith("what is tea?") for words in asked)
+    assert ["shorter" in asked[1], "more detail" in asked[2], asked[3].endswith("In verse, please.")] == [True] * 3
+    assert [message["role"] for message in endpoint.last.messages].count("user") == 1  # no earlier version is told
 
 
 @pytest.mark.parametrize("width", [320, 375])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,8 +15,11 @@ from playwright.async_api import expect
 from accounts import audit
 from accounts.models import AuditAction, Organization, User
 from agents.models import Agent
+from chatui.rows import in_rows
 from conversations.models import UsageRecord
 from tests.e2e.site import Site
+from tests.e2e.test_composer import send
+from tests.fakes.endpoint import Endpoint
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
@@ -61,6 +65,21 @@ async def test_a_person_finds_what_they_used_and_how_much_is_left(site: Site, ow
         await page.get_by_role("button", name="Download CSV").click()
     assert (await download.value).suggested_filename.startswith("usage-tool-")
     assert await page.title() != "owned"
+
+
+async def test_a_used_up_budget_refuses_with_the_moment_it_ends_and_keeps_what_was_written(
+    site: Site, owner: User, used: None, organization: Organization, endpoint: Endpoint
+) -> None:
+    budget = {"per": "user", "tokens_per_day": 900}
+    await in_rows(Organization.objects.filter(pk=organization.pk).update, budgets=[budget])
+    page = await site.open(owner)
+    await send(page, "one more question")
+    notice = page.locator(".composer-notice.error")
+    await expect(notice).to_contain_text("used up")
+    await expect(notice).to_contain_text(re.compile(r"\d\d:\d\d UTC"))
+    await expect(page.locator("#composer-text")).to_have_value("one more question")
+    await expect(page.locator(".question")).to_have_count(0)
+    assert endpoint.requests == []
 
 
 async def test_an_owner_takes_the_audit_out(site: Site, owner: User, used: None, tmp_path: Path) -> None:
