@@ -137,12 +137,13 @@ def exceeded(limit: Limit, now: datetime) -> BudgetExceededError:
     verb = "is" if limit.measure == "cost" else "are"
     return BudgetExceededError(
         f"The {_WHAT[limit.measure]} that {_WHOSE[limit.per]} may use per {limit.period} {verb} used up. "
-        f"This ends at {moment(ends)}.",
+        f"This ends at {moment(ends)}. {_WAY_OUT.get(limit.per, '')}An administrator can raise the budget.",
         retry_after=max(1.0, (ends - now).total_seconds()),
     )
 
 
 _WHOSE = {"organization": "your organization", "group": "your group", "user": "you", "agent": "this agent"}
+_WAY_OUT = {"agent": "Until then another agent may answer. "}
 _WHAT = {"tokens": "tokens", "cost": "cost", "calls": "tool calls", "requests": "questions"}
 
 

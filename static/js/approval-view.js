@@ -32,10 +32,11 @@ export const SCOPES = [
 
 /**
  * `call` names the tool and the server; `details` are of the question; `value` are the arguments, undefined while
- * `loading` says what there is instead. `can`: it is open; `busy`: an answer is on the way; `state` says how it stands.
- * `decide(decision, {note, args, scope})`. `facts` are further lines: [[name, value]].
+ * `loading` says what there is instead. `can`: it is open, and no answer is on the way; `state` says how it stands.
+ * `decide(decision, {note, args, scope})`. `facts` are further lines: [[name, value]]; `over` stands in place of the
+ * buttons once nobody can answer any more.
  */
-export function Approval({ id, call, details, value, loading, can, state, error, decide, facts = [] }) {
+export function Approval({ id, call, details, value, loading, can, state, error, decide, facts = [], over }) {
   const [denying, setDenying] = useState(false);
   const [note, setNote] = useState("");
   const [edited, setEdited] = useState(null);
@@ -69,7 +70,7 @@ export function Approval({ id, call, details, value, loading, can, state, error,
             ${problem && html`<p class="field-error" id=${`problem-${id}`}>${problem}</p>`}`}
     ${denying && html`<div class="field"><label for=${`note-${id}`}>Tell the agent why (optional)</label>
       <textarea id=${`note-${id}`} ref=${focus} rows="2" maxlength="4000" value=${note} onInput=${(event) => setNote(event.target.value)}></textarea></div>`}
-    <div class="approval-actions">
+    ${over ? html`<div class="approval-actions">${over}</div>` : html`<div class="approval-actions">
       ${!mine
         ? html`<p class="approval-others"><${Icon} name="clock" size=${15} />Waiting for ${anyOf(details.approvers || []) || "somebody else"} to decide</p>`
         : denying
@@ -82,7 +83,7 @@ export function Approval({ id, call, details, value, loading, can, state, error,
               ${details.can_edit && html`<button type="button" class="button quiet" disabled=${!can || value === undefined}
                 onClick=${() => setEdited(edited === null ? JSON.stringify(value, null, 2) : null)}>${edited === null ? "Edit arguments" : "Undo edits"}</button>`}`}
       <span class="approval-state">${state}</span>
-    </div>
+    </div>`}
     ${error && html`<p class="field-error" role="alert">${error}</p>`}
   </section>`;
 }

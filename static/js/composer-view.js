@@ -8,6 +8,7 @@ import { AgentPicker, ToolPicker } from "./pickers.js";
 import { stop, withdraw } from "./sending.js";
 import { setting } from "./settings.js";
 import { isBusy } from "./state.js";
+import { UsageLink } from "./usage-link.js";
 import { count, keys, size } from "./words.js";
 
 export function SendButton() {
@@ -72,7 +73,7 @@ export function ComposerNotice() {
   }
   if (!notice) return null;
   return html`<div class=${`composer-notice ${notice.kind}`}><${Icon} name=${notice.kind === "error" ? "warning" : "info"} />
-    <span>${notice.text}</span>
+    <span>${notice.text} <${UsageLink} code=${notice.code} /></span>
     <button type="button" class="button quiet icon" title="Close" aria-label="Close this notice"
       onClick=${() => chat.store.set({ notice: null })}><${Icon} name="x" size=${16} /></button></div>`;
 }

@@ -6,9 +6,8 @@ import { Icon } from "./icons.js";
 
 const QUIET = 2500; // a short interruption is not worth a word
 
-export function Connection() {
-  const chat = useChat();
-  const connection = useStore((state) => state.connection);
+/** Whether there has been no connection for so long that it is worth a word. */
+export function useLate(connection) {
   const [late, setLate] = useState(false);
   const usual = connection.state === "open" || (connection.state === "connecting" && !connection.before);
   useEffect(() => {
@@ -19,9 +18,16 @@ export function Connection() {
     const timer = setTimeout(() => setLate(true), QUIET);
     return () => clearTimeout(timer);
   }, [usual]);
+  return late && !usual;
+}
+
+export function Connection() {
+  const chat = useChat();
+  const connection = useStore((state) => state.connection);
+  const late = useLate(connection);
   const problem = PROBLEMS[connection.state];
   if (problem) return html`<div class="banner error" role="alert"><${Icon} name="warning" /><span>${problem.text}</span>${problem.action()}</div>`;
-  if (usual || !late) return null;
+  if (!late) return null;
   const offline = connection.state === "offline";
   return html`<div class="banner" role="status"><span class=${offline ? "dot warn" : "spinner"}></span>
     <span>${offline ? "You are offline. What you write is kept." : "Reconnecting. What you write is kept."}</span>

@@ -1,7 +1,10 @@
 // Errors in plain words. The server's message is for people already; the title says what kind of thing happened. Pure.
+import { wordsOf } from "./words.js";
 
 const TITLES = {
   already_answered: "This was decided already.",
+  budget: "A limit is reached.",
+  budget_exceeded: "A limit is reached.",
   connection_lost: "The connection was lost.",
   draining: "The server is restarting.",
   endpoint_authentication: "The model refused our key.",
@@ -27,7 +30,7 @@ export function failure(error) {
   const code = error?.code || "error";
   return {
     title: TITLES[code] || "That did not work.",
-    text: error?.message || "Something went wrong on the server.",
+    text: wordsOf({ code, message: error?.message }) || "Something went wrong on the server.",
     code,
     requestId: error?.request_id || "",
   };

@@ -13,7 +13,8 @@ import { agentOf } from "./state.js";
 import { statusWords } from "./status-words.js";
 import { Artifact } from "./toolresult.js";
 import { copy } from "./clipboard.js";
-import { clock, dayAndTime, ENDINGS } from "./words.js";
+import { UsageLink } from "./usage-link.js";
+import { clock, dayAndTime, ENDINGS, wordsOf } from "./words.js";
 
 function plainText(message) {
   const texts = message.parts.filter((part) => part.type === "text" && part.kind !== "trailing").map((part) => part.text);
@@ -109,7 +110,7 @@ function Ending({ message, last }) {
   if (message.status === "failed") return html`<${ErrorCard} message=${message} />`;
   const words = ENDINGS[message.status];
   if (!words) return null;
-  return html`<div class=${`ending ${message.status}`}><span>${message.error?.message && message.status !== "stopped" ? message.error.message : words}</span>
+  return html`<div class=${`ending ${message.status}`}><span>${message.error?.message && message.status !== "stopped" ? wordsOf(message.error) : words} <${UsageLink} code=${message.error?.code} /></span>
     ${last && CONTINUABLE.has(message.status) && html`<button type="button" class="button" onClick=${() => continueAnswer(chat, message)}>Continue</button>`}</div>`;
 }
 
@@ -118,7 +119,7 @@ function ErrorCard({ message }) {
   const { title, text, code, requestId } = failure(message.error);
   return html`<section class="error-card" aria-label="Error">
     <h3><${Icon} name="warning" /><span>${title}</span></h3>
-    <p>${text}</p>
+    <p>${text} <${UsageLink} code=${code} /></p>
     <div class="error-actions"><button type="button" class="button" onClick=${() => regenerate(chat, message)}><${Icon} name="refresh" size=${16} />Try again</button>
       <details><summary>Details</summary><p>Code <code>${code}</code>${requestId && html`, request <code>${requestId}</code>
         <${IconButton} icon="copy" name="Copy the request's id" onClick=${() => copy(requestId, "Copied")} />`}</p></details></div>

@@ -6,7 +6,8 @@ import { MarkdownView } from "./markdown-view.js";
 import { SERVER_NOTICES, ServerNotice } from "./server-notice.js";
 import { Calls } from "./toolcards.js";
 import { Artifact } from "./toolresult.js";
-import { duration } from "./words.js";
+import { UsageLink } from "./usage-link.js";
+import { duration, wordsOf } from "./words.js";
 
 /** Parts in segments: neighbouring calls together. Pure. */
 function segments(parts) {
@@ -64,7 +65,7 @@ function Reasoning({ part, growing }) {
 }
 
 function Notice({ part }) {
-  return html`<div class="notice" role="note"><${Icon} name="warning" size=${15} /><div><span>${part.message}</span>
+  return html`<div class="notice" role="note"><${Icon} name="warning" size=${15} /><div><span>${wordsOf(part)} <${UsageLink} code=${part.code} /></span>
     ${part.detail && html`<details><summary>Details</summary><pre class="value">${part.detail}</pre></details>`}</div></div>`;
 }
 

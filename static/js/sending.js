@@ -177,7 +177,7 @@ export function refused(chat, frame) {
     chat.store.set({ accounts: {} });
     chat.loadAgents?.({ quiet: true });
   }
-  chat.store.set({ pending: null, stopping: null, notice: { kind: "error", text: `${title} ${text}`.trim() } });
+  chat.store.set({ pending: null, stopping: null, notice: { kind: "error", text: `${title} ${text}`.trim(), code: frame.code } });
   announce(`${title} ${text}`);
   if (entry.frame.type === "turn.start") chat.composer.giveBack(entry);
   return true;

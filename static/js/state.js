@@ -27,7 +27,7 @@ export function initialState(config) {
     typed: false, // something stands in the message field
     length: 0, // of it
     chips: [], // files of the message that is being written: see attachments.js
-    notice: null, // above the composer: {kind, text}
+    notice: null, // above the composer: {kind, text, code}
     list: { items: [], next: null, state: "loading", query: "", archived: false, error: "" },
     running: {}, // conversation id → status of its open turn
     unseen: {}, // conversation id → true: an answer ended while another chat was shown

@@ -8,7 +8,8 @@ import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { SignInCard } from "./sign-in-card.js";
 import { answerTo } from "./requests.js";
-import { isAsking } from "./state.js";
+import { send } from "./sending.js";
+import { isAsking, isBusy, lastAnswer } from "./state.js";
 import { Artifact, isImage, ToolResult } from "./toolresult.js";
 import { Arguments, gist, isShortened, useWholeCall, visible } from "./values.js";
 import { CALL_STATES, count, duration, toolWords } from "./words.js";
@@ -85,8 +86,22 @@ function CallLine({ call, live }) {
         onClick=${() => cancelCall(chat, call.id)}>Cancel</button>`}
     </div>
     ${running && call.progress && html`<${Progress} progress=${call.progress} name=${name} />`}
+    ${call.status === "expired" && html`<${Expired} call=${call} />`}
     <div id=${details} class="call-details" hidden=${!open}>${open && html`<${Details} call=${call} />`}</div>
   </div>`;
+}
+
+/** Its time is over, but not its purpose: the question can be asked anew, by asking the agent. */
+function Expired({ call }) {
+  const chat = useChat();
+  const newest = useStore((state) => !isBusy(state) && state.messages[lastAnswer(state)]?.parts.some((part) => part.id === call.id));
+  return html`<div class="call-expired"><p>Nobody answered in time, so this was not run.</p>
+    ${newest && html`<button type="button" class="button" onClick=${() => send(chat, { text: askAgain(call) })}>Ask again</button>`}</div>`;
+}
+
+/** What the agent is told in the person's name. Pure. */
+export function askAgain(call) {
+  return `My answer about “${toolWords(call)}” on ${call.server_title || call.server} came too late. Please try it again.`;
 }
 
 function StateIcon({ status, live }) {

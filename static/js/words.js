@@ -53,6 +53,21 @@ export function dayAndTime(date) {
   return new Date(date).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 }
 
+const MOMENT = /\b(\d{4}-\d\d-\d\d) (\d\d:\d\d) UTC/g;
+
+export function isOfBudget(code) {
+  return /^budget/.test(code || "");
+}
+
+/** The text of an error or notice: the moments in a budget's in the reader's own time too, where that is another one. */
+export function wordsOf({ code, message }) {
+  if (!isOfBudget(code) || !message) return message;
+  return message.replace(MOMENT, (utc, day, time) => {
+    const at = new Date(`${day}T${time}Z`);
+    return at.getTimezoneOffset() ? `${utc} (${dayAndTime(at)} your time)` : utc;
+  });
+}
+
 /** How long until `date`, roughly: "23 h", "5 min"; empty when it is over. */
 export function remaining(date, now = Date.now()) {
   const minutes = Math.ceil((Date.parse(date) - now) / 60_000);

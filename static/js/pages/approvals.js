@@ -1,11 +1,11 @@
 // The page of approvals: what waits for a person's word, from every chat and of other people too, and what the person has
 // allowed for good. It follows what happens elsewhere over the socket.
 import { render } from "preact";
-import { announce, announceNow } from "../announce.js";
 import { createApi } from "../api.js";
 import { Approval, SCOPES } from "../approval-view.js";
-import { PROBLEMS } from "../connection.js";
+import { PROBLEMS, useLate } from "../connection.js";
 import { ChatContext, useStore } from "../context.js";
+import { createDesk } from "../desk.js";
 import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { useRemaining } from "../remaining.js";
@@ -16,75 +16,30 @@ import { count, dayAndTime, toolWords } from "../words.js";
 
 const config = JSON.parse(document.getElementById("config").textContent);
 const home = `/o/${config.organization.slug}/`;
-const store = createStore({ approvals: null, standing: null, error: "", connection: "connecting", busy: {}, failed: {} });
+const store = createStore({ approvals: null, standing: null, error: "", news: "", connection: { state: "connecting", before: false }, busy: {}, failed: {} });
 const api = createApi({
   organization: config.organization.slug, csrfCookie: config.csrf_cookie,
   onSignedOut: () => location.assign(`/accounts/login/?next=${encodeURIComponent(location.pathname)}`),
 });
 
-let timer;
-
-async function load() {
-  try {
-    const [{ approvals }, { standing }] = await Promise.all([api.get("approvals"), api.get("approvals/standing")]);
-    store.set({ approvals, standing, error: "" });
-  } catch (error) {
-    store.set({ error: error.message });
-  }
-}
-
-function soon() {
-  clearTimeout(timer);
-  timer = setTimeout(load, 150);
-}
-
-function mark(kind, id, value) {
-  store.set((state) => ({ [kind]: { ...state[kind], [id]: value } }));
-}
-
-async function decide(question, decision, { note = "", args, scope } = {}) {
-  if (store.get().busy[question.id]) return;
-  mark("busy", question.id, decision);
-  mark("failed", question.id, "");
-  const body = { decision, note };
-  if (scope) body.scope = scope;
-  if (args !== undefined) body.arguments = args;
-  try {
-    await api.post(`approvals/${question.id}`, body);
-    announce(decision === "deny" ? "Denied." : "Allowed.");
-  } catch (error) {
-    if (error.code !== "already_answered" && error.code !== "not_found") {
-      mark("failed", question.id, error.message);
-      mark("busy", question.id, "");
-      return;
-    }
-    announceNow("This was decided already.");
-  }
-  await load();
-  mark("busy", question.id, "");
-  document.getElementById("waiting-title")?.focus();
-}
-
-async function revoke(row) {
-  mark("busy", row.id, "revoke");
-  try {
-    await api.delete(`approvals/standing/${row.id}`);
-    announce(`${toolWords(row)} is asked about again.`);
-    await load();
-    document.getElementById("always-title")?.focus();
-  } catch (error) {
-    mark("failed", row.id, error.message);
-  }
-  mark("busy", row.id, "");
-}
+const desk = createDesk({ store, api, focus: (section) => document.getElementById(`${section}-title`)?.focus() });
 
 function Page() {
   const state = useStore((all) => all);
-  const problem = PROBLEMS[state.connection];
+  const problem = PROBLEMS[state.connection.state];
   return html`${problem && html`<div class="note error" role="alert"><p>${problem.text}</p>${problem.action()}</div>`}
     ${state.error && !problem && html`<div class="note error" role="alert"><p>${state.approvals && "What is shown may be out of date. "}${state.error}</p>
-      <button type="button" class="button" onClick=${load}>Try again</button></div>`}
+      <button type="button" class="button" onClick=${desk.load}>Try again</button></div>`}
+    ${state.approvals && !state.error && !problem && html`<${Away} connection=${state.connection} />`}
+    ${state.news && html`<div class="note" role="status"><p>${state.news}</p></div>`}
     ${state.approvals ? html`<${Waiting} state=${state} /><${Always} state=${state} />` : !state.error && !problem && html`<p class="muted">Loading</p>`}`;
+}
+
+/** Without the socket nothing is heard of what happens elsewhere. */
+function Away({ connection }) {
+  if (!useLate(connection)) return null;
+  return html`<div class="note warning" role="status"><p>${connection.state === "offline" ? "You are offline." : "Reconnecting."} What is shown may be out of date.</p>
+    <button type="button" class="button" onClick=${() => socket.retryNow()}>Try now</button></div>`;
 }
 
 function Waiting({ state }) {
@@ -107,9 +62,11 @@ function Question({ question, busy, failed }) {
   if (!question.mine) facts.push(["Asked for", by.name ? `${by.name} (${by.username})` : by.username]);
   if (agent) facts.push(["Agent", agent.name]);
   if (conversation) facts.push(["Chat", html`<a href=${`${home}c/${conversation.id}/`}>${conversation.title || "Untitled chat"}</a>`]);
-  const words = busy ? (busy === "deny" ? "Denying" : "Allowing") : left === "" ? "Expired" : `Open for ${left}`;
+  const words = busy ? (busy === "deny" ? "Denying" : "Allowing") : `Open for ${left}`;
+  const over = left === "" && !busy && html`<p class="approval-others"><${Icon} name="clock" size=${15} />This expired: nobody answered in time, so the tool does not run.${conversation ? " Ask again in its chat." : ""}</p>
+    ${conversation && html`<a class="button" href=${`${home}c/${conversation.id}/`}>Open the chat</a>`}`;
   return html`<${Approval} id=${question.id} call=${question} details=${question} facts=${facts} value=${shortened ? whole?.call?.arguments : question.arguments}
-    loading=${whole?.error} can=${!busy && left !== ""} state=${words} error=${failed} decide=${(decision, more) => decide(question, decision, more)} />`;
+    loading=${whole?.error} can=${!busy && left !== ""} state=${words} over=${over} error=${failed} decide=${(decision, more) => desk.decide(question, decision, more)} />`;
 }
 
 const ELSEWHERE = { authorization: "asks you to sign in", elicitation: "asks you something" };
@@ -147,15 +104,16 @@ function Standing({ row, busy, failed }) {
       <p class="muted small">${where} · since ${dayAndTime(row.created_at)} · <code>${visible(row.tool)}</code></p>
       ${STATES[row.state] && html`<p class="standing-state small">${STATES[row.state]}</p>`}
       ${failed && html`<p class="field-error" role="alert">${failed}</p>`}</div>
-    <button type="button" class="button" disabled=${Boolean(busy)} aria-label=${`Revoke: ${toolWords(row)} on ${row.server_title}`} onClick=${() => revoke(row)}>Revoke</button></li>`;
+    <button type="button" class="button" disabled=${Boolean(busy)} aria-label=${`Revoke: ${toolWords(row)} on ${row.server_title}`} onClick=${() => desk.revoke(row)}>Revoke</button></li>`;
 }
 
 const place = document.getElementById("approvals");
 place.replaceChildren();
 render(html`<${ChatContext.Provider} value=${{ store, api }}><${Page} /></${ChatContext.Provider}>`, place);
-load();
+desk.load();
 
-new ChatSocket(socketAddress(config.organization.slug), {
-  onFrame: (frame) => (frame.type === "hello" || frame.type === "question.changed") && soon(),
-  onState: (state) => (state === "signed_out" ? location.reload() : store.set({ connection: state })),
-}).open();
+const socket = new ChatSocket(socketAddress(config.organization.slug), {
+  onFrame: (frame) => (frame.type === "hello" || frame.type === "question.changed") && desk.soon(),
+  onState: (state) => (state === "signed_out" ? location.reload() : store.set(({ connection }) => ({ connection: { state, before: connection.before || state !== "connecting" } }))),
+});
+socket.open();
