@@ -12,7 +12,7 @@ from chatui.text import shorten
 from mcpservers.approvals import claims
 from mcpservers.catalogue import decide
 from mcpservers.entries import Address, Definition, Entry
-from mcpservers.models import CatalogueEntry, MCPServer, ToolSighting, ToolVersion
+from mcpservers.models import CatalogueEntry, MCPServer, ToolSighting, ToolVersion, is_accepted
 from mcpservers.visible import revealed
 
 DESCRIPTION = 200  # characters
@@ -87,7 +87,7 @@ def _definitions(server: MCPServer, row: CatalogueEntry) -> tuple[Definition, ..
 
 
 def _versions(server: MCPServer, pins: list[str]) -> dict[str, ToolVersion]:
-    """The stored versions by hash; undecided ones that first use accepted count as accepted."""
+    """The stored versions by hash, each with whether its first use accepted it."""
     accepted = ToolSighting.objects.filter(version=OuterRef("pk"), accepted=True)
     rows = ToolVersion.objects.filter(server=server, hash__in=pins).annotate(at_first_use=Exists(accepted))
     return {row.hash: row for row in rows}
@@ -117,7 +117,9 @@ def _row(server: MCPServer, tool: Definition, notes: tuple[str, ...], version: A
 def _state(version: Any) -> str:
     if version is None:
         return "waiting"
-    return str(version.decision) or ("accepted" if version.at_first_use else "waiting")
+    if is_accepted(version.decision, version.at_first_use):
+        return "accepted"
+    return str(version.decision) or "waiting"
 
 
 def _notes(warnings: list[dict[str, str]]) -> dict[str, tuple[str, ...]]:

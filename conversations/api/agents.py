@@ -93,7 +93,7 @@ def server_json(actor: Actor, agent: Agent, row: AgentServer, state: ServerState
 
 
 def tool_json(actor: Actor, agent: Agent, row: AgentServer, tool: OfferedTool) -> dict[str, Any]:
-    """`withheld` says why the model is not shown the tool; empty for one that it is."""
+    """`withheld` says why the model is not shown the tool; empty for one that it is. `notes` tell what was repaired."""
     decided = catalogue.decide(row.server, tool.name, agent.rules, actor.group_rules)
     denied = decided.reason if decided.do is Do.DENY else ""
     return {
@@ -103,6 +103,7 @@ def tool_json(actor: Actor, agent: Agent, row: AgentServer, tool: OfferedTool) -
         "decision": decided.do.value,
         "withheld": tool.withheld or denied,
         "pin": tool.state.value,
+        "notes": list(tool.definition.notes),
     }
 
 

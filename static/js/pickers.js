@@ -89,7 +89,8 @@ function Server({ agent, server, tools }) {
       <button type="button" class=${`tool-decision ${tool.withheld ? "deny" : tool.decision}`} title="Why?"
         onClick=${() => showWhy(chat, server, tool, agent.slug)}>${tool.withheld ? PINS[tool.pin] || "withheld" : DECISIONS[tool.decision] || ""}<span class="visually-hidden">: why?</span></button>
       ${tool.withheld && html`<span class="tool-text">${tool.withheld}</span>`}
-      ${tool.description && html`<span class="tool-text">${tool.description}</span>`}</li>`)}</ul>`}
+      ${tool.description && html`<span class="tool-text">${tool.description}</span>`}
+      ${(tool.notes || []).map((note) => html`<span class="tool-text" key=${note}>Changed for the model: ${note}</span>`)}</li>`)}</ul>`}
   </li>`;
 }
 

@@ -18,7 +18,7 @@ from agents.parts import Decision, PreparedCall, ToolRequest, ToolResult, ToolSt
 from agents.toolbox import Toolbox
 from chatui.rows import in_rows
 from mcpservers import catalogue, connections, entries
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from tests.fakes.mcp_server import ECHO, WRITE, Exchange, FakeMCPServer, die, hang
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -370,6 +370,40 @@ async def test_a_tool_that_its_server_no_longer_knows_is_offered_no_more(opened:
     assert refused(prepared) == result.text
     assert prepared.server == "s"
     assert fake.count("tools/call") == 1
+
+
+# --- Tools that depend on the person ------------------------------------------------------------------------------
+
+
+async def test_what_one_persons_token_lists_another_neither_sees_nor_calls(
+    opened: Open, server: MCPServer, fake: FakeMCPServer, actor: Actor, alice: User, actor_of: Callable[[User], Actor]
+) -> None:
+    owner = await in_rows(actor_of, alice)
+    tools = {str(owner.user_id): [ECHO, {"name": "admin_tool", "inputSchema": {}}], str(actor.user_id): [ECHO]}
+
+    async def list_own(exchange: Exchange) -> None:
+        await exchange.result({"tools": tools[exchange.headers["authorization"].removeprefix("Bearer ")]})
+
+    def prepare() -> None:
+        server.headers, server.variables = {"Authorization": "Bearer {{TOKEN}}"}, {"TOKEN": {"title": "Token"}}
+        server.rules = [{"tool": "*", "do": "allow"}]
+        server.save()
+        for who in (owner, actor):
+            UserVariables.objects.create(server=server, user_id=who.user_id, values={"TOKEN": str(who.user_id)})
+
+    await in_rows(prepare)
+    fake.on("tools/list", list_own)
+    for _ in range(2):  # the second time from what is stored, which the first one has left
+        hers, his = await opened(actor=owner), await opened()
+        assert [spec.name for spec in hers.specs()] == ["s__echo", "s__admin_tool"]
+        assert [spec.name for spec in his.specs()] == ["s__echo"]
+        entries.memory.clear()
+    assert (await run(hers, "s__admin_tool")).status is ToolStatus.OK
+    result = await run(his, "s__admin_tool")
+    assert result.status is ToolStatus.ERROR
+    assert "admin_tool" not in result.text.replace("s__admin_tool", "", 1)
+    (call,) = fake.exchanges_of("tools/call")
+    assert call.headers["authorization"] == f"Bearer {owner.user_id}"
 
 
 # --- A real server ----------------------------------------------------------------------------------------------

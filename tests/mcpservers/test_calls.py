@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection as database
+from django.db.backends.utils import CursorWrapper
 from django.test.utils import CaptureQueriesContext
 
 from accounts.actors import Actor
@@ -238,6 +239,25 @@ async def personal(server: MCPServer) -> MCPServer:
     """The server with a variable that each user sets."""
     variables = {"TOKEN": {"title": "Personal token", "sensitive": True}}
     return await row(server, variables=variables, headers={"Authorization": "Bearer {{TOKEN}}"})
+
+
+async def test_a_warm_call_crosses_to_rows_once_and_asks_nothing_but_whether_it_may(
+    call: Any, fake: FakeMCPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From one end to the other, in whichever thread."""
+    await call()
+    asked: list[tuple[int, str]] = []
+    execute = CursorWrapper.execute
+
+    def counting(self: CursorWrapper, sql: str, params: Any = None) -> Any:
+        asked.append((threading.get_ident(), sql))
+        return execute(self, sql, params)
+
+    monkeypatch.setattr(CursorWrapper, "execute", counting)
+    assert (await call()).status == "ok"
+    assert len({thread for thread, _ in asked}) == 1
+    assert len(asked) == 3, "member, grants with the server, pins"
+    assert all(sql.startswith("SELECT") for _, sql in asked)
 
 
 async def test_a_missing_value_is_said_by_title_and_nothing_is_sent(

@@ -7,9 +7,11 @@ import socket
 from typing import Any
 
 import pytest
+from mcp.client import streamable_http
 
 from mcpservers.connections import ConnectionManager
 from mcpservers.errors import ServerUnavailableError
+from mcpservers.sessionhttp import STREAMS_PER_MINUTE
 from mcpservers.transports import ConnectionTarget, target_of
 from tests.fakes.mcp_server import (
     LEGACY,
@@ -179,6 +181,28 @@ async def test_sse_is_spoken_where_it_is_asked_for() -> None:
         }
 
 
+# --- Values of the moment -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_what_changes_from_request_to_request_is_asked_for_once_to_connect(transport: str) -> None:
+    asked: list[str] = []
+
+    async def values() -> dict[str, str]:
+        asked.append(f"token-number-{len(asked)}")
+        return {"openid.access_token": asked[-1]}
+
+    async with FakeMCPServer() as server, managed() as manager:
+        url = server.sse_url if transport == "sse" else server.url
+        made = definition(url, transport=transport, headers={"X-Token": "{{openid.access_token}}"})
+        where = target_of(made, actor(), {}, late=values)
+        async with manager.borrow(where):
+            pass
+        # The first is of connecting, the second of the first request.
+        assert server.exchanges[0].headers["x-token"] == "token-number-1"
+        assert where.redact(f"{asked[0]} {asked[-1]}") == "••• •••"
+
+
 # --- The optional GET stream --------------------------------------------------------------------------------------
 
 
@@ -191,15 +215,24 @@ async def test_a_server_without_the_optional_stream_is_a_good_server(answer: Han
         await era_of(manager, target(server.url))
 
 
-async def test_a_stream_that_is_no_stream_is_not_asked_for_again_and_again() -> None:
+async def test_a_stream_that_is_no_stream_is_not_asked_for_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the SDK would try, and however soon."""
+    monkeypatch.setattr(streamable_http, "DEFAULT_RECONNECTION_DELAY_MS", 0)
+    monkeypatch.setattr(streamable_http, "MAX_RECONNECTION_ATTEMPTS", 10)
+    listen, given_up = streamable_http.StreamableHTTPTransport.handle_get_stream, asyncio.Event()
+
+    async def until_it_gives_up(*args: Any) -> None:
+        await listen(*args)
+        given_up.set()
+
+    monkeypatch.setattr(streamable_http.StreamableHTTPTransport, "handle_get_stream", until_it_gives_up)
     async with FakeMCPServer() as server, managed() as manager:
         server.on("GET", body("{}"))
         where = target(server.url)
         await era_of(manager, where)
-        await server.heard("GET", times=2)
-        for _ in range(5):
-            await era_of(manager, where)
-        assert server.count("GET") <= 3
+        await given_up.wait()
+        await era_of(manager, where)
+        assert server.count("GET") == STREAMS_PER_MINUTE == 3
 
 
 async def test_a_stream_that_ends_at_once_is_not_opened_for_ever() -> None:

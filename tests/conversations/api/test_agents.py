@@ -115,6 +115,22 @@ async def test_tools_are_those_that_the_agent_takes_with_the_decision_of_all_rul
     assert {tool["name"]: tool["decision"] for tool in found["tools"]} == {"search": "ask", "get_one": "ask"}
 
 
+async def test_what_was_repaired_and_what_could_not_be_is_told_tool_by_tool(world: World, as_user: Enter) -> None:
+    never: dict[str, Any] = {"type": "object", "properties": {"no": False, "q": {"type": "string"}}}
+    listed = [
+        {"name": "whole", "inputSchema": {"type": "object"}},
+        {"name": "repaired", "inputSchema": never},
+        {"name": "broken", "inputSchema": {"type": "string"}},
+    ]
+    await in_rows(make_server, world, "odd", listed)
+    tools = {tool["name"]: tool for tool in (await servers(world, as_user))["odd"]["tools"]}
+    assert {name: (tool["withheld"], tool["notes"]) for name, tool in tools.items()} == {
+        "whole": ("", []),
+        "repaired": ("", ["The property 'no', for which no value is allowed, was left out."]),
+        "broken": ("Its input schema describes a value of type string; it must be an object.", []),
+    }
+
+
 async def test_a_server_that_is_off_says_so_and_one_that_is_denied_is_not_shown(world: World, as_user: Enter) -> None:
     await in_rows(make_server, world, "off", enabled=False)
     denied = await in_rows(make_server, world, "denied")

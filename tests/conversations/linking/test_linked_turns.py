@@ -17,7 +17,7 @@ from mcpservers.models import LinkedAccount, MCPServer
 from tests.conversations.chat import Chat
 from tests.conversations.conftest import agent
 from tests.conversations.linking.conftest import Enter
-from tests.conversations.linking.test_signing_in import auth, back, begin
+from tests.conversations.linking.test_signing_in import auth, back, begin, leads_to
 from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_protected import ProtectedMCPServer
@@ -75,6 +75,47 @@ async def test_every_user_of_a_shared_agent_has_a_card_and_an_account_of_ones_ow
 
 async def test_two_chats_that_wait_for_the_same_account_both_go_on(
     as_user: Enter, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
+async def test_two_servers_are_linked_in_one_turn_each_with_an_account_of_its_own(
+    as_user: Enter,
+    bob: User,
+    notes: ProtectedMCPServer,
+    auth: FakeAuthServer,
+    agent: Agent,
+    organization: Organization,
+    make_server: Callable[..., MCPServer],
+    endpoint: Endpoint,
+) -> None:
+    async with ProtectedMCPServer(auth=auth, open_listing=True) as tasks:
+
+        def prepare() -> None:
+            row = make_server(organization, "tasks", url=tasks.url, rules=[{"tool": "*", "do": "allow"}])
+            AgentServer.objects.create(agent=agent, server=row, position=1)
+
+        await in_rows(prepare)
+        endpoint.script(calls(WHOAMI, ("tasks__whoami", {})), text("Two of you."))
+        browser = await as_user(bob)
+        async with await Chat.of(bob) as chat:
+            await chat.start("who am I?")
+            cards = [await chat.until("authorization.required") for _ in range(2)]
+            assert {card["server"] for card in cards} == {"notes", "tasks"}
+            waiting = await chat.until("turn.waiting")
+            assert (waiting["for"], len(waiting["ids"])) == ("authorization", 2)
+            for slug, person in (("tasks", "grace"), ("notes", "ada")):
+                begun = await browser.post(f"/o/acme/connections/{slug}/begin")
+                response = await browser.get(await back(leads_to(begun.content.decode()), user=person))
+                assert response.status_code == 302
+                told = await chat.until("authorization.completed")
+                assert told["server"] == slug
+                done = await chat.until("call.finished", lambda frame, told=told: frame["call_id"] == told["call_id"])
+                assert done["status"] == "ok"
+            assert (await chat.until("turn.finished"))["outcome"] == "completed"
+        assert (notes.calls_of("ada"), notes.calls_of("grace")) == (["whoami"], [])
+        assert (tasks.calls_of("ada"), tasks.calls_of("grace")) == ([], ["whoami"])
+        assert notes.trespasses == tasks.trespasses == []
+        sent = [message["content"] for message in endpoint.last.messages if message["role"] == "tool"]
+        assert ['"owner": "ada"' in sent[0], '"owner": "grace"' in sent[1]] == [True, True], "in call order"
+
+
 ) -> None:
     endpoint.fallback = text("done")
     async with await Chat.of(bob) as chat:
