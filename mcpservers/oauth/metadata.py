@@ -101,7 +101,7 @@ def resource_in(document: Mapping[str, Any], url: str) -> str:
     if not isinstance(resource, str) or not is_web_address(resource) or len(resource) > _LONGEST:
         raise LinkError(
             "resource_mismatch",
-            "The server's sign-in data do not say for which address they are. Its operator has to mend that.",
+            "The server's sign-in data do not say for which address they are. Tell an administrator: its operator has to mend it.",
             for_admin=f"“resource” is missing or not an address in the metadata of {url}.",
         )
     if not _covers(resource, url):
@@ -173,14 +173,14 @@ def checked_endpoint(name: str, value: object) -> str:
     if not isinstance(value, str) or not is_web_address(value) or len(value) > _LONGEST:
         raise LinkError(
             "bad_metadata",
-            "The sign-in service does not say where to sign in. Its operator has to mend that.",
+            "The sign-in service does not say where to sign in. Tell an administrator: its operator has to mend it.",
             for_admin=f"“{name}” is missing or not a web address in the metadata of the authorization server.",
         )
     try:
         check_url(value)
     except AddressRefusedError as error:
         detail = f"“{name}” of the authorization server: {error.public_message}"
-        raise LinkError("address_refused", f"{error.public_message}", for_admin=detail) from None
+        raise LinkError("address_refused", f"{error.public_message} Tell an administrator.", for_admin=detail) from None
     return value
 
 

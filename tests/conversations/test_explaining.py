@@ -127,6 +127,20 @@ def test_each_refusal_is_told_by_the_step_whose_it_is(bob: User, server: MCPServ
     assert refused.reason in explanation.summary
 
 
+@pytest.mark.parametrize(
+    "oauth", [{"client_id": "c", "obo": {}}, {"client_id": "c", "client_secret": "s", "grant": "client_credentials"}]
+)
+def test_where_nobody_links_an_account_none_is_said_to_be_missing(
+    bob: User, server: MCPServer, agent: Agent, oauth: dict[str, Any]
+) -> None:
+    server.oauth = oauth
+    server.save()
+    assert "Sign-in" not in {step.subject for step in explain(bob, server, "read", agent).steps}
+    server.oauth = {}
+    server.save()
+    assert answer_of(explain(bob, server, "read", agent), "Sign-in")[0] == "note"
+
+
 def test_a_tool_that_is_not_listed_or_waits_for_an_admin_is_told(bob: User, server: MCPServer, agent: Agent) -> None:
     assert answer_of(explain(bob, server, "erase", agent), "Definition")[0] == "no"
     server.trust = MCPServer.Trust.REVIEWED

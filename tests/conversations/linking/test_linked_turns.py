@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from django.urls import reverse
 
 from accounts.models import AuditRecord, Organization, User
 from agents.models import Agent, AgentServer
 from chatui.rows import in_rows
 from conversations.models import Question
+from mcpservers import connections
 from mcpservers.models import LinkedAccount, MCPServer
 from tests.conversations.chat import Chat
 from tests.conversations.conftest import agent
@@ -73,8 +75,6 @@ async def test_every_user_of_a_shared_agent_has_a_card_and_an_account_of_ones_ow
     assert await in_rows(proved) == {alice: alice.pk, bob: bob.pk}
 
 
-async def test_two_chats_that_wait_for_the_same_account_both_go_on(
-    as_user: Enter, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
 async def test_two_servers_are_linked_in_one_turn_each_with_an_account_of_its_own(
     as_user: Enter,
     bob: User,
@@ -116,6 +116,8 @@ async def test_two_servers_are_linked_in_one_turn_each_with_an_account_of_its_ow
         assert ['"owner": "ada"' in sent[0], '"owner": "grace"' in sent[1]] == [True, True], "in call order"
 
 
+async def test_two_chats_that_wait_for_the_same_account_both_go_on(
+    as_user: Enter, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint
 ) -> None:
     endpoint.fallback = text("done")
     async with await Chat.of(bob) as chat:
@@ -192,6 +194,32 @@ async def test_a_call_that_needs_more_access_asks_for_it_and_is_made_with_both(
         assert (await chat.until("turn.finished"))["outcome"] == "completed"
     assert notes.notes["ada"][-1] == "Milk"
     assert await LinkedAccount.objects.as_system().acount() == 1
+
+
+@pytest.mark.parametrize("by", ["oneself", "an admin"])
+async def test_the_end_of_an_account_ends_its_sessions_at_the_server(
+    as_user: Enter, alice: User, bob: User, notes: ProtectedMCPServer, endpoint: Endpoint, by: str
+) -> None:
+    for person, account in ((bob, "ada"), (alice, "grace")):
+        await link(as_user, person, account)
+        endpoint.script(calls(WHOAMI), text("done"))
+        async with await Chat.of(person) as chat:
+            assert (await chat.ask("who am I?"))["outcome"] == "completed"
+    sessions = {owner: session for session, owner in notes.owners.items()}
+    assert {info.user_id for info in connections.live_connections()} >= {alice.pk, bob.pk}
+    account = await LinkedAccount.objects.as_system().aget(user=bob)
+    if by == "oneself":
+        browser = await as_user(bob)
+        await browser.post(f"/o/acme/connections/accounts/{account.pk}/", action="disconnect")
+    else:
+        server, browser = await MCPServer.objects.as_system().aget(), await as_user(alice)
+        await browser.post(reverse("admin:mcpservers_mcpserver_revoke", args=[server.pk]), account=str(account.pk))
+    await notes.until(lambda: any(end.session == sessions["ada"] for end in notes.exchanges_of("DELETE")))
+    assert {info.user_id for info in connections.live_connections() if info.state == "ready"} & {
+        alice.pk,
+        bob.pk,
+    } == {alice.pk}
+    assert sessions["grace"] not in notes.ended
 
 
 @pytest.mark.deadline(90)

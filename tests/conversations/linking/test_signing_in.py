@@ -7,17 +7,18 @@ import re
 from collections.abc import AsyncIterator, Callable
 from html import unescape
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import pytest_asyncio
 from django.test import AsyncClient
+from django.utils import timezone
 
 from accounts.models import AuditRecord, Membership, Organization, User
 from chatui.rows import in_rows
 from conversations import supervisor
 from conversations.supervisor import Supervisor
-from mcpservers.models import LinkedAccount, MCPServer, ServerGrant
+from mcpservers.models import LinkAttempt, LinkedAccount, MCPServer, ServerGrant
 from tests.conversations.chat import Chat
 from tests.conversations.linking.conftest import Browser, Enter
 from tests.conversations.linking.test_pages import PAGE, words
@@ -216,6 +217,32 @@ async def test_a_callback_works_once_and_its_replay_keeps_the_account(
     assert again.status_code == 400
     assert (await accounts(), auth.count("token")) == (1, 1)
     assert await failures() == [(bob.pk, notes.organization_id, "notes", "used")]
+
+
+async def test_a_sign_in_that_took_too_long_is_refused_in_words_and_recorded(
+    as_user: Enter, bob: User, notes: MCPServer, auth: FakeAuthServer
+) -> None:
+    browser = await as_user(bob)
+    path = await back(await begin(browser))
+    await LinkAttempt.objects.as_system().aupdate(expires_at=timezone.now())
+    response = await browser.get(path)
+    assert response.status_code == 400
+    assert "took longer than ten minutes" in words(response.content.decode())
+    assert (await accounts(), auth.count("token")) == (0, 0)
+    assert await failures() == [(bob.pk, notes.organization_id, "notes", "used")]
+
+
+async def test_the_page_before_names_every_permission_that_is_asked_for(
+    as_user: Enter, bob: User, notes: MCPServer, auth: FakeAuthServer
+) -> None:
+    browser = await as_user(bob)
+    await browser.get(await back(await begin(browser)))
+    account = await LinkedAccount.objects.as_system().aget()
+    shown = await browser.page(f"{BEGIN}?account={account.pk}&scopes=notes:extra")
+    listed = re.findall(r"<li><code>([^<]+)</code>", shown)
+    assert set(listed) == {*account.scopes, "notes:read", "notes:write", "notes:extra", "offline_access"}
+    url = await begin(browser, account=str(account.pk), scopes="notes:extra")
+    assert dict(parse_qsl(urlsplit(url).query))["scope"].split() == listed
 
 
 async def test_declining_there_is_told_and_ends_the_attempt(

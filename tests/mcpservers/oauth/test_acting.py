@@ -220,6 +220,39 @@ async def test_more_access_is_asked_for_and_the_same_account_gets_it(
     assert fake.notes["ada"] == ["Call Charles", "x"]
 
 
+async def test_steps_to_and_fro_between_two_scopes_end_with_both(
+    link: Link, actor: Actor, server: MCPServer, fake: ProtectedMCPServer, auth: FakeAuthServer
+) -> None:
+    fake.prm_changes = {"scopes_supported": ["openid"]}
+    auth.default_scopes = ("openid",)
+    fake.tool_scopes = {"whoami": ("notes:read",), "add_note": ("notes:write",)}
+    await link(server)
+    for tool, wanted in (("whoami", {"notes:read"}), ("add_note", {"notes:read", "notes:write"})):
+        needed = (await call(actor, server, tool)).sign_in
+        assert needed is not None
+        assert needed.reason == "insufficient_scope"
+        assert set(needed.scopes) >= wanted
+        await link(server, "ada", account_id=needed.account_id, scopes=needed.scopes)
+        assert (await call(actor, server, tool)).status == "ok"
+    assert (await call(actor, server, "whoami")).status == "ok"  # and nobody is asked a third time
+    assert await LinkedAccount.objects.as_system().acount() == 1
+
+
+@pytest.mark.parametrize("challenge", ["bare", "none"])
+async def test_a_server_that_does_not_say_where_is_its_own_place_to_sign_in(
+    link: Link, actor: Actor, make_server: Make, auth: FakeAuthServer, challenge: str
+) -> None:
+    async with ProtectedMCPServer(
+        auth=auth, era="modern", challenge=challenge, prm_at="none", same_origin=True
+    ) as lonely:
+        server = await make_server(lonely.url, "lonely", connect_timeout=5)
+        assert (await call(actor, server)).sign_in is not None
+        await link(server)
+        assert owner(await call(actor, server)) == "ada"
+        await catalogue.aclose()
+        await connections.aclose()
+
+
 async def test_a_server_that_says_nothing_of_accounts_is_found_to_have_some(
     link: Link, actor: Actor, make_server: Make, fake: ProtectedMCPServer
 ) -> None:

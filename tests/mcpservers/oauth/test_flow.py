@@ -18,7 +18,7 @@ from chatui.errors import NotFoundError, PermissionDeniedError
 from chatui.rows import in_rows
 from mcpservers.errors import LinkError
 from mcpservers.models import LinkAttempt, LinkedAccount, MCPServer, OAuthClient, ServerGrant
-from mcpservers.oauth import attempts, client_metadata, flow
+from mcpservers.oauth import attempts, client_metadata, discovery, flow
 from mcpservers.oauth.discovery import discover
 from tests.fakes import authfaults
 from tests.fakes.authgrants import challenge
@@ -432,6 +432,40 @@ async def test_a_failed_beginning_is_told_and_recorded(actor: Actor, server: MCP
         await begun(actor, server, browser="")
 
 
+BEGINNINGS: list[tuple[str, Any, str]] = [
+    ("html instead of JSON", authfaults.html, "no_metadata"),
+    ("an endless answer", authfaults.endless, "too_large"),
+    ("a redirect to a private address", authfaults.redirect("http://10.0.0.1/", 307), "address_refused"),
+    ("a dead server", authfaults.die, "unreachable"),
+    ("another issuer", {"issuer": "https://evil.example"}, "issuer_mismatch"),
+    ("no endpoint", {"token_endpoint": None}, "bad_metadata"),
+    ("an endpoint at a private address", {"token_endpoint": "https://10.0.0.1/t"}, "address_refused"),
+    ("a script for an endpoint", {"authorization_endpoint": "javascript:alert(1)//"}, "bad_metadata"),
+    ("no PKCE", {"code_challenge_methods_supported": None}, "no_pkce"),
+    ("no registration", {"registration_endpoint": None}, "no_registration"),
+]
+
+
+@pytest.mark.parametrize(("fault", "reason"), [each[1:] for each in BEGINNINGS], ids=[each[0] for each in BEGINNINGS])
+async def test_a_beginning_at_bad_metadata_is_told_recorded_and_leaves_nothing(
+    actor: Actor, server: MCPServer, auth: FakeAuthServer, fault: Any, reason: str
+) -> None:
+    if isinstance(fault, dict):
+        auth.metadata_changes = fault
+    else:
+        auth.on("metadata", fault)
+        auth.on("openid", fault)
+    with pytest.raises(LinkError) as raised:
+        await begun(actor, server)
+    assert raised.value.reason == reason
+    assert "administrator" in raised.value.public_message or "later" in raised.value.public_message
+    entry = await AuditRecord.objects.aget(action="link.failed")
+    assert (entry.actor_id, entry.server_id, entry.details) == (actor.user_id, server.pk, {"reason": reason})
+    assert entry.reason
+    left = [await rows.objects.as_system().acount() for rows in (LinkedAccount, LinkAttempt, OAuthClient)]
+    assert left == [0, 0, 0]
+
+
 # --- Scopes -----------------------------------------------------------------------------------------------------------
 
 
@@ -445,6 +479,23 @@ async def test_a_step_up_asks_for_everything_together(
     assert set(account.scopes) >= {"openid", "notes:read", "notes:write"}
     again = await begun(actor, server, account_id=account.pk, scopes=["notes:read"])
     assert set(again.scopes) == set(account.scopes)
+
+
+async def test_what_is_shown_before_is_what_is_asked_for(
+    link: Link, actor: Actor, make_server: Make, resource: Resource, auth: FakeAuthServer
+) -> None:
+    resource.changes = {"scopes_supported": ["notes:read"]}
+    server = await make_server(resource.url, oauth={"scopes": ["openid"]})
+    assert flow.scopes_for(server, None, more=["notes:write"]) == ("openid", "notes:write")
+    account = await link(server)
+    known = await in_rows(discovery.known, server)
+    asked = await begun(actor, server, account_id=account.pk, scopes=["notes:write"])
+    assert flow.scopes_for(server, known, account, ["notes:write"]) == asked.scopes
+    assert "offline_access" in asked.scopes
+    server.oauth = {"scopes": ["email"]}  # entered anew, and nothing is discovered since
+    await server.asave()
+    known = await in_rows(discovery.known, server)
+    assert flow.scopes_for(server, known) == (await begun(actor, server)).scopes == ("email", "offline_access")
 
 
 async def test_without_any_scope_named_none_is_asked_for(actor: Actor, server: MCPServer, auth: FakeAuthServer) -> None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from accounts.actors import Actor
 from chatui.rows import in_rows
 from mcpservers.errors import ServerUnavailableError
-from mcpservers.models import LinkedAccount, MCPServer
+from mcpservers.models import LinkedAccount, MCPServer, OAuthDiscovery
 from mcpservers.oauth import accounts
 from mcpservers.oauth.tokens import AccountTokens
 from mcpservers.scope import Scope, scope_of
@@ -101,6 +101,20 @@ async def test_what_only_an_admin_can_mend_asks_no_person_to_sign_in(
     assert row.last_error
     auth.on("token", None)
     assert auth.valid(await tokens.current()) is not None
+
+
+async def test_metadata_that_cannot_be_read_again_are_used_as_they_were(
+    actor: Actor, make_server: Make, auth: FakeAuthServer, resource: Resource
+) -> None:
+    auth.configure("robot", "s")
+    server = await make_server(resource.url, oauth=SECRET)
+    tokens = await source(actor, server)
+    first = await tokens.current()
+    await LinkedAccount.objects.as_system().aupdate(renewed_at=None)
+    await OAuthDiscovery.objects.as_system().aupdate(expires_at=timezone.now())
+    for endpoint in ("metadata", "openid"):
+        auth.on(endpoint, authfaults.status(500))
+    assert auth.valid(await tokens.renewed(first)) is not None
 
 
 async def test_another_definition_begins_anew(

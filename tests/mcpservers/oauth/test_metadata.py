@@ -109,6 +109,7 @@ def test_the_slash_of_a_bare_host_makes_no_other_issuer() -> None:
         "https://u:p@a.example/",
         "https://a.example/\n",
         "http://a.example/plain",
+        "https://good.example\\@evil.example/",
         "https://169.254.169.254/latest",
         "https://10.0.0.1/",
         "https://[::1]/",

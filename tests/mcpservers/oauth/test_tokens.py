@@ -17,7 +17,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from accounts.models import AuditRecord
+from accounts.models import AuditRecord, Organization, User
 from chatui.rows import in_rows
 from mcpservers.errors import ServerUnavailableError, SignInRequiredError
 from mcpservers.models import LinkedAccount, MCPServer, OAuthClient, OAuthDiscovery
@@ -390,6 +390,28 @@ async def test_one_that_cannot_be_renewed_does_not_stop_the_others(
     await change(bad, tokens=ended)
     assert await refresh_due() == tokens.RefreshedTokens(renewed=1, failed=1)
     assert (await stored(bad)).state == "relink"
+
+
+def test_those_that_are_due_are_read_in_one_query(
+    organization: Organization, bob: User, django_assert_num_queries: Any
+) -> None:
+    server = MCPServer.objects.create(organization=organization, slug="notes", title="Notes", url="https://n.example")
+    now = timezone.now()
+    LinkedAccount.objects.bulk_create(
+        LinkedAccount(
+            organization=organization,
+            server=server,
+            user=bob,
+            name=str(number),
+            tokens={"access_token": "a", "refresh_token": "r"},
+            refresh_at=now - timedelta(seconds=number),
+            last_used_at=now,
+        )
+        for number in range(20)
+    )
+    with django_assert_num_queries(1):
+        due = tokens._due()
+    assert [row.name for row in due] == [str(number) for number in reversed(range(20))]
 
 
 # --- Among processes --------------------------------------------------------------------------------------------------
