@@ -34,6 +34,7 @@ class OrganizationAdmin(TenantAdmin):
     search_fields = ("name", "slug")
     fieldsets = (
         (None, {"fields": ("name", "slug", "is_active", "budgets")}),
+        (_("MCP servers"), {"fields": ("own_servers",)}),
         (_("Audit"), {"fields": ("audit_days", "audit_bodies")}),
     )
 
@@ -175,8 +176,7 @@ class UserAdmin(TenantAdmin):
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         # It tells what other organizations' admins did with the user.
         if not reach_of(request).superuser:
-            missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
-            return missing
+            return self.missing(request, object_id)
         page: HttpResponse = super().history_view(request, object_id, extra_context)
         return page
 

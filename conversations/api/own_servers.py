@@ -68,6 +68,11 @@ async def index(call: Call) -> HttpResponse:
 
 def listing(actor: Actor) -> dict[str, Any]:
     own.require_owner(actor)
+    return overview(actor)
+
+
+def overview(actor: Actor) -> dict[str, Any]:
+    """What a person has, and whether there may be more."""
     may = policy.allows(actor, policy.Action.OWN_SERVERS)
     return {
         "items": [server_json(server) for server in own.all_of(actor)],

@@ -21,6 +21,7 @@ from mcpservers.giving import reaches
 from mcpservers.models import LinkedAccount, MCPServer, Transport, UserVariables
 from mcpservers.oauth.whose import whose_account
 from mcpservers.offers import ServerState
+from mcpservers.own import BARRED
 
 STATES = {
     "ready": "Ready",
@@ -73,6 +74,9 @@ class Connection:
     variables: tuple[Mapping[str, Any], ...] = ()
     agents: tuple[str, ...] = ()
     is_own: bool = False
+    is_on: bool = True
+    is_barred: bool = False  # an own server, by an admin
+    id: UUID | None = None
 
     @property
     def can_connect(self) -> bool:
@@ -80,6 +84,8 @@ class Connection:
 
     @property
     def state_words(self) -> str:
+        if self.state == "off" and self.is_own:
+            return "Off"
         return STATES.get(self.state, self.state)
 
     @property
@@ -124,13 +130,16 @@ def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -
         host=host_of(server),
         identity=identity_of(server),
         state=state.state if state is not None else "unknown",
-        message=state.message if state is not None else "",
+        message=BARRED if server.barred else state.message if state is not None else "",
         retry_at=state.retry_at if state is not None else None,
         tools=len([tool for tool in state.tools if not tool.withheld]) if state is not None else 0,
         accounts=tuple(loaded.accounts.get(server.pk, ())),
         variables=tuple(declared_variables(server, loaded.values.get(server.pk, {}))),
         agents=tuple(loaded.agents.get(server.pk, ())),
         is_own=server.owner_id is not None,
+        is_on=server.enabled,
+        is_barred=server.barred,
+        id=server.pk,
     )
 
 

@@ -1,4 +1,4 @@
-"""The page of connections, and what its forms do; everything on it works without scripts."""
+"""The page of connections, and what its forms do: all but servers of one's own work without scripts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accounts.actors import Actor
 from accounts.models import Organization
 from chatui.errors import ChatUIError, NotFoundError
 from chatui.rows import in_rows
-from conversations.api import variables
+from conversations.api import own_servers, variables
 from conversations.browser_modules import import_map
 from conversations.linking import news
 from conversations.linking.members import member_page
@@ -47,15 +47,18 @@ async def connections(request: HttpRequest, actor: Actor) -> HttpResponseBase:
 def _page(request: HttpRequest, actor: Actor, found: list[Connection]) -> HttpResponseBase:
     slug = actor.organization_slug
     organization = Organization.objects.get(pk=actor.organization_id)
+    own = own_servers.overview(actor)
     context = {
         "organization": organization,
         "connections": found,
+        "own": own,
         "manages": bool(policy.allows(actor, policy.Action.MANAGE)),
         "import_map": json.dumps({"imports": import_map()}),
         "config": {
             "organization": {"slug": slug, "name": organization.name},
             "csrf_cookie": settings.CSRF_COOKIE_NAME,
             "items": [connection_json(one, slug) for one in found],
+            "own": own,
         },
     }
 

@@ -76,7 +76,7 @@ function Server({ agent, server, tools }) {
   const usable = offered.filter((tool) => !tool.withheld);
   const missing = (server.variables || []).length > 0;
   return html`<li class="server">
-    <label class="switch-row"><span class="panel-words"><span class="panel-title">${server.title}</span>
+    <label class="switch-row"><span class="panel-words"><span class="panel-title">${server.title}${server.own && html` <span class="set-mark">yours</span>`}</span>
       <span class=${`server-state ${server.state}`}><span class="dot"></span>${SERVER_STATES[server.state] || server.state}${
         usable.length && server.state === "ready" ? ` · ${count(usable.length, "tool")}` : ""}</span></span>
       <input type="checkbox" role="switch" class="switch" aria-label=${`Use ${server.title}`} disabled=${!tools.on} checked=${on} onChange=${toggle} /></label>
@@ -87,7 +87,7 @@ function Server({ agent, server, tools }) {
       ${offered.length > 0 && html`<button type="button" class="button quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide tools" : "Show tools"}</button>`}</div>
     ${open && html`<ul class="tools">${offered.map((tool) => html`<li key=${tool.name}><span class="tool-name">${toolWords({ title: tool.title, tool: tool.name })}</span>
       <button type="button" class=${`tool-decision ${tool.withheld ? "deny" : tool.decision}`} title="Why?"
-        onClick=${() => showWhy(chat, server, tool, agent.slug)}>${tool.withheld ? PINS[tool.pin] || "withheld" : DECISIONS[tool.decision] || ""}<span class="visually-hidden">: why?</span></button>
+        onClick=${() => showWhy(chat, server, tool, agent.slug)}>${tool.withheld ? (server.own ? OWN_PINS : PINS)[tool.pin] || "withheld" : DECISIONS[tool.decision] || ""}<span class="visually-hidden">: why?</span></button>
       ${tool.withheld && html`<span class="tool-text">${tool.withheld}</span>`}
       ${tool.description && html`<span class="tool-text">${tool.description}</span>`}
       ${(tool.notes || []).map((note) => html`<span class="tool-text" key=${note}>Changed for the model: ${note}</span>`)}</li>`)}</ul>`}
@@ -95,4 +95,5 @@ function Server({ agent, server, tools }) {
 }
 
 const PINS = { new: "new, waits for an admin", changed: "changed, waits for an admin", rejected: "rejected by an admin" };
+const OWN_PINS = { new: "new, waits for you", changed: "changed, waits for you", rejected: "rejected by you" };
 const DECISIONS = { allow: "runs at once", ask: "asks first", deny: "not allowed" };

@@ -1,8 +1,9 @@
-// What scripts add to the page of connections: the dialog for values, local times, and news from other windows.
+// What scripts add to the page of connections: dialogs for values and servers of one's own, local times, news.
 import { createApi } from "../api.js";
 import { announce } from "../announce.js";
 import { setUp } from "../setup-dialog.js";
 import { CHANNEL } from "../sign-in.js";
+import { wireOwnServers } from "./own-servers.js";
 
 const config = JSON.parse(document.getElementById("config").textContent);
 const again = () => location.reload();
@@ -12,6 +13,8 @@ const page = {
   toast: announce,
   loadAgents: async () => again(),
 };
+
+wireOwnServers(page);
 
 for (const details of document.querySelectorAll("[data-setup]")) {
   const server = config.items.find((item) => item.slug === details.dataset.setup);
