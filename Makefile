@@ -5,7 +5,8 @@ PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 # What must hold on SQLite as on PostgreSQL: whatever writes turns, answers and lists.
-SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py test_elicitations.py test_retention.py api/test_turns.py)
+SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py \
+	test_elicitations.py test_approvals.py test_supervisor.py test_checkpoints.py test_retention.py api/test_turns.py)
 
 .PHONY: demo test soak real-servers lint types bench conformance docs clean
 
