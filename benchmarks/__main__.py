@@ -58,7 +58,9 @@ def offer(product: Product) -> list[Figure]:
 def schemas(product: Product) -> list[Figure]:
     found = product.inside("schemas")
     slowest = max(found, key=lambda dialect: found[dialect])
-    return [Figure("repairing 1,000 schemas, the slowest dialect", found[slowest], "s", 1, note=slowest)]
+    return [
+        Figure("repairing 1,000 schemas of real servers, the slowest dialect", found[slowest], "s", 1, note=slowest)
+    ]
 
 
 def queries(product: Product) -> list[Figure]:

@@ -13,13 +13,13 @@ from accounts.models import User
 from agents.arguments import MAX_ARGUMENTS
 from agents.models import Agent
 from chatui.rows import in_rows
-from conversations.models import Turn
+from conversations.models import Attachment, ToolCall, Turn
 from mcpservers import catalogue, connections, entries
 from mcpservers.models import MCPServer, ServerGrant
 from tests.agents.providers.request_shape import check_request
 from tests.conversations.chat import Chat, Frame, gapless
 from tests.fakes.endpoint import Endpoint, RecordedRequest, calls, chunks, delta, failure, text
-from tests.fakes.mcp_server import Exchange, FakeMCPServer, body
+from tests.fakes.mcp_server import Exchange, FakeMCPServer, big, body
 
 pytestmark = pytest.mark.deadline(60)
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -294,6 +294,25 @@ async def test_a_result_nested_however_deep_never_costs_the_turn(
         finished = await chat.ask()
         assert finished["outcome"] == "completed"
         assert call_of(finished)["status"] == ("ok" if levels < 200 else "error")
+        assert (await after(chat, finished))["outcome"] == "completed"
+
+
+async def test_a_result_of_megabytes_is_bounded_wherever_it_goes_and_the_next_message_works(
+    owner: User, endpoint: Endpoint, fake: FakeMCPServer, settings: Any
+) -> None:
+    fake.on("tools/call", big(2_000_000))
+    endpoint.script(calls(("odd__echo", {})), text("done"), text("still here"))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+        assert (finished["outcome"], call_of(finished)["status"]) == ("completed", "ok")
+        assert max(len(json.dumps(frame)) for frame in chat.seen) <= 256 * 1024
+        call = await ToolCall.objects.aget()
+        assert len(call.result_text) + len(json.dumps(call.result_content)) < 256 * 1024
+        whole = await Attachment.objects.as_system().aget(call=call)
+        assert whole.size == 2_000_000
+        told = endpoint.last.messages[-1]["content"]
+        assert len(told) <= settings.MCP["RESULT_MAX_CHARACTERS"]
+        assert "read_result" in told
         assert (await after(chat, finished))["outcome"] == "completed"
 
 

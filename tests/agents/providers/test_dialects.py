@@ -288,6 +288,36 @@ def test_images_of_tools_follow_all_results_as_a_user_message() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "words", ['{"parameters":{"$ref":"#/$defs/Input"}}', "[1, 2]", "null", "true", '"quoted"', '{"type": "text"}']
+)
+def test_a_result_is_sent_as_the_text_that_it_is_whatever_it_looks_like(words: str) -> None:
+    history = [user("q"), assistant("", made("c1")), result("c1", words), user("and?")]
+    for fields in ({}, {"images": True}, {"alternate_roles": True}, {"dialect": "gemini"}, {"dialect": "mistral"}):
+        told = [message["content"] for message in sent(*history, **fields) if message["role"] == "tool"]
+        assert told == [words]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "f{('p q')}",
+        '{"reply": "text"}',
+        "{user.__class__.__init__.__globals__}",
+        "100% %s %(x)s",
+        "$HOME ${X}",
+        "{{7*7}} {% debug %}",
+    ],
+)
+def test_braces_and_percent_signs_are_text_wherever_they_stand(words: str) -> None:
+    tool = ToolSpec("s__t", words, {"type": "object", "properties": {"q": {"type": "string", "description": words}}})
+    history = [text_message("system", words), user(words), assistant("", made("c1")), result("c1", words), user("?")]
+    body = body_of(*history, tools=[tool])
+    assert [body["messages"][place]["content"] for place in (0, 1, 3)] == [words] * 3
+    function = body["tools"][0]["function"]
+    assert (function["description"], function["parameters"]["properties"]["q"]["description"]) == (words, words)
+
+
 def test_merged_messages_keep_their_images() -> None:
     image = ModelMessage("user", (ImageContent(PNG, "image/png"),))
     (message,) = sent(user("a"), image, user("b"), images=True, alternate_roles=True)
