@@ -251,6 +251,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "forum",
     "SITE_URL": "/",
     "SHOW_BACK_BUTTON": True,
+    "STYLES": ["chatui.admin_site.narrow_styles"],
     "SIDEBAR": {"show_search": False, "navigation": "chatui.admin_site.navigation"},
     "COLORS": {
         "primary": {  # the accent of the chat
