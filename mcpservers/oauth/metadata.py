@@ -101,7 +101,8 @@ def resource_in(document: Mapping[str, Any], url: str) -> str:
     if not isinstance(resource, str) or not is_web_address(resource) or len(resource) > _LONGEST:
         raise LinkError(
             "resource_mismatch",
-            "The server's sign-in data do not say for which address they are. Tell an administrator: its operator has to mend it.",
+            "The server's sign-in data do not say for which address they are. Tell an administrator: its operator has "
+            "to mend it.",
             for_admin=f"“resource” is missing or not an address in the metadata of {url}.",
         )
     if not _covers(resource, url):

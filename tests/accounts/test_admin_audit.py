@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 from django.contrib.admin import site
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
 
+from accounts.admin_audit import verbs_of
 from accounts.models import ApiKey, AuditAction, AuditRecord, Group, Membership, Organization, Role, User
 from accounts.tenant_admin import TenantAdmin
 from agents.models import Agent, ModelEndpoint
 from agents.providers.endpoints import EndpointReport
-from mcpservers.models import MCPServer
+from mcpservers.models import MCPServer, OwnServer
 from tests.accounts.test_admin import add, edit, membership
 from tests.accounts.test_tenant_admin import client_of, url
 from tests.fakes.admin_world import CANARY, World, post_data, world
@@ -111,8 +112,71 @@ def test_a_key_s_life_is_told_by_its_prefix(owner: Client, world: World) -> None
     assert made.person_id == revoked.person_id == world.acme.people[Role.OWNER].pk
 
 
+def allowed(verb: str) -> list[Any]:
+    """The registered models of which a superuser may do this; a new one needs its line in `NEW` and `CHANGED`."""
+    request = RequestFactory().get("/")
+    request.user = User(is_superuser=True)
+    found = []
+    for model, admin in site._registry.items():
+        may = getattr(admin, f"has_{verb}_permission")
+        if may(request) if verb == "add" else may(request, model()):
+            found.append(model)
+    return sorted(found, key=lambda model: model.__name__)
+
+
+NEW: dict[Any, dict[str, Any]] = {
+    Agent: {"slug": "new", "name": "New"},
+    ApiKey: {"name": "New", "scopes": ["chat"]},
+    Group: {"slug": "new", "name": "New"},
+    MCPServer: {"slug": "new", "title": "New", "url": "https://mcp.example.org/mcp"},
+    Membership: {"person": "globex-guest", "role": "member"},
+    ModelEndpoint: {"slug": "new", "base_url": "https://models.example.org/v1"},
+    Organization: {"slug": "new", "name": "New"},
+    User: {"username": "new", "role": "member"},
+}
+CHANGED: dict[Any, dict[str, Any]] = {
+    Agent: {"name": "Other"},
+    Group: {"name": "Other"},
+    MCPServer: {"title": "Other"},
+    Membership: {"role": "auditor"},
+    ModelEndpoint: {"base_url": "https://models.example.org/v1"},
+    Organization: {"name": "Other"},
+    OwnServer: {"barred": "on"},
+    User: {"first_name": "Other"},
+}
+
+
+def test_every_model_that_can_be_added_or_changed_is_tried() -> None:
+    assert (set(NEW), set(CHANGED)) == (set(allowed("add")), set(allowed("change")))
+
+
+@pytest.mark.parametrize("model", NEW)
+def test_every_addition_is_recorded(model: Any, world: World) -> None:
+    acme, client = world.acme.organization, client_of(world.root)
+    rows = {"model": world.acme[Agent].model_id, "user": world.acme.people[Role.OWNER].pk, "organization": acme.pk}
+    page = post_data(client.get(url(model, "add")))
+    values = page | NEW[model] | {name: str(pk) for name, pk in rows.items() if name in page}
+    assert client.post(url(model, "add"), values).status_code in (200, 302)
+    found = [entry for entry in entries() if entry.action == verbs_of(model)[0]]
+    assert [(entry.actor_id, entry.via) for entry in found] == [(world.root.pk, "admin")]
+    row = model._default_manager.get(pk=found[0].object_id)
+    assert row not in world.acme.rows.values()
+    assert found[0].organization_id == (row.pk if model is Organization else acme.pk)
+    assert found[0].details["fields"]
+
+
+@pytest.mark.parametrize("model", CHANGED)
+def test_every_change_is_recorded(model: Any, world: World) -> None:
+    row = world.acme[model]
+    assert edit(client_of(world.root), row, **CHANGED[model]).status_code == 302
+    entry = only()
+    assert (entry.action, entry.actor_id, entry.via) == (verbs_of(model)[1], world.root.pk, "admin")
+    assert (entry.object_id, entry.organization_id) == (str(row.pk), world.acme.organization.pk)
+    assert set(CHANGED[model]) <= set(entry.details["fields"])
+
+
 @pytest.mark.parametrize("how", ["its page", "the list"])
-@pytest.mark.parametrize("model", [Group, MCPServer, ModelEndpoint, Agent, Membership, ApiKey, Organization, User])
+@pytest.mark.parametrize("model", allowed("delete"))
 def test_every_deletion_is_recorded(model: Any, how: str, world: World) -> None:
     client, row = client_of(world.root), world.acme[model]
     Agent.objects.as_system().exclude(pk=getattr(row, "pk", None)).update(model=world.globex[Agent].model)
