@@ -156,6 +156,31 @@ async def test_a_valid_token_costs_one_query_and_no_write(
     assert read == [], "the token is of the row that was read with the permission"
 
 
+async def test_as_whom_many_servers_are_called_is_one_query_and_decrypts_nothing(
+    link: Link, actor: Actor, make_server: Make, fake: ProtectedMCPServer
+) -> None:
+    """The offer of every turn asks this: of people's servers, of the organization's, and of those without accounts."""
+    robot = {"grant": "client_credentials", "client_id": "robot", "client_secret": "s3cret"}
+    machines = [await make_server(fake.url, f"robot-{number}", oauth=robot) for number in range(3)]
+    own = [await make_server(fake.url, f"own-{number}") for number in range(2)]
+    plain = await make_server(fake.url, "plain", oauth=None)
+    for server in own:
+        await link(server)
+
+    def asked() -> tuple[list[str], dict[UUID, Any]]:
+        with CaptureQueriesContext(database) as queries:
+            found = identities(actor, [*machines, *own, plain])
+        return [query["sql"] for query in queries.captured_queries], found
+
+    await in_rows(asked)  # makes the rows of the organization's accounts
+    statements, found = await in_rows(asked)
+    (sql,) = statements
+    assert "tokens" not in sql
+    assert [found[server.pk].links for server in (*machines, *own, plain)] == [False] * 3 + [True] * 2 + [False]
+    assert all(found[server.pk].account is not None for server in (*machines, *own))
+    assert found[plain.pk].account is None
+
+
 # --- Who is asked to sign in ------------------------------------------------------------------------------------------
 
 

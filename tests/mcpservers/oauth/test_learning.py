@@ -91,6 +91,18 @@ async def test_the_same_for_a_lying_issuer(actor: Actor, make_server: Make, auth
         await connections.aclose()
 
 
+@pytest.mark.parametrize("open_methods", [("initialize", "notifications/initialized"), ()], ids=["lists", "connects"])
+async def test_a_refresh_learns_it_too_and_says_to_sign_in(
+    actor: Actor, make_server: Make, auth: FakeAuthServer, open_methods: tuple[str, ...]
+) -> None:
+    async with ProtectedMCPServer(auth=auth, era="legacy", open_methods=open_methods) as fake:
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        report = await catalogue.refresh(server.pk, actor=actor)
+        assert "sign in" in report.error
+        assert "HTTP 401" not in report.error
+        assert await signs_in(server)
+
+
 async def test_a_refusal_without_a_word_of_accounts_stays_one(actor: Actor, make_server: Make) -> None:
     async with (
         FakeAuthServer(metadata_at=frozenset()) as auth,
