@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
 from accounts.actors import Actor
 from chatui.gathered import Gathered
@@ -33,9 +33,21 @@ def gathered(grants: QuerySet[Any]) -> Gathered:
     return Gathered(grants, **columns)
 
 
-def concerning(actor: Actor) -> Q:
-    """Grants that say something to `actor`: those of the whole organization, of the actor's groups, and by name."""
-    return Q(whole_organization=True) | Q(group__in=actor.groups) | Q(user_id=actor.user_id)
+def gathered_for(actor: Actor, grants: QuerySet[Any]) -> Gathered:
+    """The same of those that say something to `actor`, for `grants_for`: of the actor's groups each kind but once."""
+    concerning = Q(whole_organization=True) | Q(group__in=actor.groups) | Q(user_id=actor.user_id)
+    of_group = ExpressionWrapper(Q(group__isnull=False), BooleanField())
+    columns = {"whole": "whole_organization", "user": "user_id", "deny": "deny", "tool": "tool"}
+    return Gathered(grants.filter(concerning).distinct(), of_group=of_group, **columns)
+
+
+def grants_for(actor: Actor, column: Iterable[Mapping[str, Any]]) -> tuple[Grant, ...]:
+    """Whichever of the actor's groups it was is not told: one of them stands for all."""
+    group = next((id.hex for id in actor.groups), None)
+    return tuple(
+        _grant(row["whole"], group if row["of_group"] else None, row["user"], row["deny"], row["tool"])
+        for row in column
+    )
 
 
 def grants_of(column: Iterable[Mapping[str, Any]]) -> tuple[Grant, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Func, JSONField, QuerySet, Subquery
+from django.db.models import Expression, Func, JSONField, QuerySet, Subquery
 from django.db.models.functions import JSONObject
 
 
@@ -19,7 +19,7 @@ class Gathered(Subquery):
 
     template = "(SELECT COALESCE(jsonb_agg(gathered.item), '[]'::jsonb) FROM (%(subquery)s) gathered)"
 
-    def __init__(self, queryset: QuerySet[Any], **columns: str | Nested) -> None:
+    def __init__(self, queryset: QuerySet[Any], **columns: str | Expression) -> None:
         super().__init__(queryset.values(item=JSONObject(**columns)), output_field=JSONField())
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:

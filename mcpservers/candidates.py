@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import OuterRef
 
 from accounts.actors import Actor
-from accounts.grants import Grant, concerning, gathered, grants_of
+from accounts.grants import Grant, gathered_for, grants_for
 from mcpservers import entries
 from mcpservers.acting import Identity, acting_target, identities
 from mcpservers.credentials import sign_in_of
@@ -25,6 +25,8 @@ from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope
 from mcpservers.sightings import observed
 from mcpservers.transports import ConnectionTarget
+
+_FOR_PEOPLE = ("description", "last_error", "last_connected_at", "created_at", "updated_at")  # nothing is done by them
 
 
 @dataclass(slots=True)
@@ -73,15 +75,15 @@ def load_candidates(
 ) -> list[Candidate]:
     """The candidates in the order wanted: eight queries at most, however many servers, unless a list is a new one."""
     rows: Any = MCPServer.objects.visible_to(actor).filter(pk__in=[item.server_id for item in wanted])
-    grants = ServerGrant.objects.filter(concerning(actor), server=OuterRef("pk"))
-    servers: dict[UUID, Any] = {server.pk: server for server in rows.annotate(given=gathered(grants))}
+    grants = gathered_for(actor, ServerGrant.objects.filter(server=OuterRef("pk")))
+    servers: dict[UUID, Any] = {server.pk: server for server in rows.annotate(given=grants).defer(*_FOR_PEOPLE)}
     with_variables = [server.pk for server in servers.values() if server.variables]
     variables: dict[UUID, dict[str, str]] = {}
     if with_variables:
         own = UserVariables.objects.filter(server__in=with_variables, user_id=actor.user_id)
         variables = {row.server_id: row.values for row in own}
     found = ((item, servers[item.server_id]) for item in wanted if item.server_id in servers)
-    candidates = [Candidate(item, server, grants_of(server.given)) for item, server in found]
+    candidates = [Candidate(item, server, grants_for(actor, server.given)) for item, server in found]
     who = identities(actor, [candidate.server for candidate in candidates], accounts)
     for candidate in candidates:
         candidate.identity = who[candidate.server.pk]
