@@ -23,6 +23,7 @@ from tests.fakes.authpages import consent, query_of
 from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_protected import ProtectedMCPServer
+from tests.fakes.mcp_server import Exchange
 
 pytestmark = pytest.mark.deadline(60)
 WHOAMI: tuple[str, dict[str, Any]] = ("notes__whoami", {})
@@ -141,6 +142,31 @@ async def test_more_access_is_asked_for_on_a_second_card_and_no_third_one(
         call = [part for part in finished["message"]["parts"] if part["type"] == "call"][-1]
         assert call["status"] == "unavailable"
     assert "nobody is asked again" in endpoint.last.messages[-1]["content"]
+
+
+async def test_a_server_that_always_wants_more_asks_once_in_a_call(
+    owner: User, endpoint: Endpoint, server: MCPServer, fake: ProtectedMCPServer
+) -> None:
+    async def more(exchange: Exchange) -> None:
+        said = 'Bearer error="insufficient_scope", scope="notes:write"'
+        await exchange.respond(403, "more is needed", www_authenticate=said)
+
+    who = await in_rows(actor, owner)
+    begun = await flow.begin(who, server.pk, browser=BROWSER)
+    await flow.complete(owner.pk, query_of(await consent(begun.url, "ada")), browser=BROWSER)
+    fake.on("tools/call", more)
+    endpoint.script(calls(ADD), text("It does not work."))
+    async with await Chat.of(owner) as chat:
+        await chat.start()
+        card = await chat.until("authorization.required")
+        await chat.until("turn.waiting")
+        await link(owner, server, card)
+        finished = await chat.until("turn.finished")
+    (call,) = [part for part in finished["message"]["parts"] if part["type"] == "call"]
+    assert call["status"] == "unavailable"
+    assert [frame["type"] for frame in chat.seen].count("authorization.required") == 1
+    assert fake.count("tools/call") == 2  # before and after the one sign-in
+    assert fake.notes["ada"] == ["Call Charles"]
 
 
 async def test_a_server_whose_list_needs_a_sign_in_shows_its_card_and_the_turn_goes_on(
