@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -196,7 +197,7 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         except TimeoutError:
             raise httpcore2.ConnectTimeout(f"connecting to {host}:{port} took longer than {timeout} s") from None
         except OSError as error:
-            raise httpcore2.ConnectError(f"{host}: {error.strerror or error}") from error
+            raise httpcore2.ConnectError(f"{host}: {_words(error)}") from error
         try:
             return _NetworkStream(await anyio.abc.SocketStream.from_socket(connected))
         except ValueError as error:  # reset in the moment between
@@ -263,6 +264,15 @@ async def _connected(address: Address, port: int, options: list[Any]) -> socket.
         opened.close()
         raise
     return opened
+
+
+def _words(error: OSError) -> str:
+    """For people: asyncio's own words of a failed connect are a Python tuple, with the address that was resolved."""
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused"
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _close(task: asyncio.Task[socket.socket]) -> None:

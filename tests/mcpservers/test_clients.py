@@ -283,7 +283,7 @@ async def test_a_closed_port_is_said_to_refuse() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/mcp"
         async with managed() as manager:
             error = await refused(manager, target(url))
-    assert "onnect" in error.public_message
+    assert error.public_message == "“Fake” cannot be reached: 127.0.0.1: the connection was refused."
 
 
 async def test_an_unknown_name_is_said_to_be_unknown() -> None:
