@@ -17,6 +17,14 @@ from tests.fakes.endpoint import Endpoint, failure, text
 pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]
 LINES = "".join(f"Line {number} of a long answer.\n\n" for number in range(60))
 
+# A finger that draws the text downwards, to what was said before.
+TOUCH = """() => {
+    const target = document.getElementById("scroller");
+    const at = (clientY) => ({touches: [new Touch({identifier: 1, target, clientX: 600, clientY})], bubbles: true});
+    target.dispatchEvent(new TouchEvent("touchstart", at(300)));
+    target.dispatchEvent(new TouchEvent("touchmove", at(320)));
+}"""
+
 
 async def place(page: Page) -> tuple[int, int]:
     """Where the log is scrolled to, and how far from its end."""
@@ -112,6 +120,10 @@ async def test_any_move_upwards_lets_go_and_the_button_leads_back(site: Site, ow
     gates[3].set()
     await expect(page.locator(".answer .markdown")).to_contain_text("End.")
     assert (await place(page))[0] == before[0]
+    await page.locator(".jump-button").click()
+    await expect(page.locator(".jump-button")).to_have_count(0)
+    await page.evaluate(TOUCH)
+    await expect(page.locator(".jump-button")).to_be_visible()
 
 
 async def test_a_lost_connection_in_mid_stream_leaves_no_gap_and_doubles_nothing(
