@@ -54,11 +54,14 @@ async def test_calls_are_lines_with_state_progress_duration_and_opened_details(p
 
 
 async def test_one_call_can_be_cancelled_and_the_answer_goes_on(page: Page, endpoint: Endpoint) -> None:
-    endpoint.script(calls(("demo__brew_coffee", {"cups": 60, "seconds_per_cup": 1})), text("No coffee then."))
+    brew = ("demo__brew_coffee", {"cups": 60, "seconds_per_cup": 1})
+    endpoint.script(calls(brew, ("demo__calculate", {"expression": "1/0"})), text("No coffee then."))
     await send(page, "brew")
+    await expect(page.locator(".call-state")).to_have_text(["Running", "Failed"])
     await page.get_by_role("button", name="Cancel Demo tools: Brew coffee (slow)").click()
     await expect(page.locator(".answer")).to_contain_text("No coffee then.")
-    await expect(page.locator(".call-state")).to_have_text("Cancelled")
+    await expect(page.locator(".call-state")).to_have_text(["Cancelled", "Failed"])
+    await expect(page.locator(".calls-summary")).to_contain_text("2 not successful")
 
 
 async def test_a_picture_is_shown_from_our_own_address(page: Page, endpoint: Endpoint) -> None:
