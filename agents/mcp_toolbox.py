@@ -94,6 +94,10 @@ class MCPToolbox:
         """Exposed name → [server id, tool], to be stored with the turn."""
         return {name: [str(tool.server_id), tool.name] for name, tool in self._tools.items()}
 
+    def offers(self, name: str) -> bool:
+        """Whether a tool of this exposed name is offered now."""
+        return name in self._tools
+
     def specs(self, names: Iterable[str] | None = None) -> Sequence[ToolSpec]:
         """What models are shown of every tool, or of the named ones, in this order."""
         limit = DIALECTS[self.dialect].max_description

@@ -149,6 +149,8 @@ class TurnToolbox:
         result = await self._mcp.call(placed_call, progress, ask)
         if isinstance(result, PersonNeeded):
             return result
+        if self._deferral is not None and not self._mcp.offers(call.request.name):
+            self._deferral.forget(call.request.name)
         result = without_images(result, placed.encoded)
         for tool in self._own.values():
             tool.heard(result)

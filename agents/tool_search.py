@@ -52,7 +52,7 @@ class Deferral:
     """
 
     def __init__(self, sizes: Mapping[str, int], room: Room, uses: Mapping[str, int]) -> None:
-        self._sizes, self._room = sizes, room
+        self._sizes, self._room = dict(sizes), room
         self._usual = self._most_used(uses)
         self._found: dict[str, int] = {}  # in the order in which they were found; when they were last asked for
         self._time = 0
@@ -76,6 +76,15 @@ class Deferral:
     def deferred(self) -> list[str]:
         offered = set(self.offered)
         return [name for name in self._sizes if name not in offered]
+
+    def forget(self, name: str) -> None:
+        """Its server has no such tool any more: it is neither offered nor found."""
+        self._sizes.pop(name, None)
+        self._found.pop(name, None)
+        self._usual = [usual for usual in self._usual if usual != name]
+
+    def has(self, name: str) -> bool:
+        return name in self._sizes
 
     def reveal(self, names: Sequence[str]) -> None:
         """Offer these too, the first the most wanted one; at least that one always."""
@@ -150,7 +159,8 @@ class SearchTools:
     def _search(self, query: str, limit: int) -> list[str]:
         if self._index is None:
             self._index = ToolIndex([_described(tool) for tool in self._tools.values()])
-        return self._index.search(query, limit)
+        gone = sum(not self._deferral.has(name) for name in self._tools)
+        return [name for name in self._index.search(query, limit + gone) if self._deferral.has(name)][:limit]
 
     def heard(self, result: ToolResult) -> None:
         """Of no use here."""

@@ -19,7 +19,7 @@ from mcpservers import catalogue, connections, entries
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
-from tests.fakes.mcp_server import FakeMCPServer
+from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
 pytestmark = pytest.mark.deadline(60)
 SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}}
@@ -79,6 +79,29 @@ async def test_a_found_tool_is_offered_in_the_next_round_and_called(
     turn = await in_rows(Turn.objects.get)
     assert turn.offered["s__send_invoice"][1] == "send_invoice", "the map of names grows with what is found"
     assert len(turn.offered) == 61
+
+
+async def test_a_found_tool_that_its_server_no_longer_has_is_offered_and_found_no_more(
+    owner: User, endpoint: Endpoint, fake: FakeMCPServer
+) -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.error(-32602, f"Unknown tool: {exchange.params['name']}")
+
+    def gone(_: Any) -> Any:
+        fake.tools = TOOLS[:100]
+        return calls(INVOICE)
+
+    fake.on("tools/call", refuse)
+    endpoint.script(search("send an invoice"), gone, search("send an invoice"), calls(INVOICE), text("Not today."))
+    async with await Chat.of(owner) as chat:
+        assert (await chat.ask())["outcome"] == "completed"
+    offered = [request.tools for request in endpoint.requests]
+    assert [("s__send_invoice" in tools) for tools in offered] == [False, True, False, False, False]
+    said = [message["content"] for message in endpoint.last.messages if message["role"] == "tool"]
+    assert "has no tool “send_invoice” any more" in said[1]
+    assert "s__send_invoice" not in said[2]
+    assert "has no tool “send_invoice” any more" in said[3]
+    assert fake.count("tools/call") == 1, "it is not asked for again"
 
 
 async def test_what_was_found_is_still_offered_after_the_turn_has_waited_for_a_person(
