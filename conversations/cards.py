@@ -7,6 +7,7 @@ from uuid import UUID
 from agents.events import CallAnswered
 from agents.parts import PersonNeeded, PreparedCall
 from conversations import wire
+from conversations.frame_bounds import bounded
 from conversations.rounds import StoredQuestion
 from mcpservers.credentials import SignIn
 
@@ -24,7 +25,7 @@ def frame_of(
             tool=call.tool,
             title=call.title,
             account=call.account,
-            arguments=wire.bounded(call.arguments, call_id),
+            arguments=bounded(call.arguments, call_id),
             claims=dict(call.claims),
             reason=call.reason,
             expires_at=question.expires_at,

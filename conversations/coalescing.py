@@ -9,7 +9,7 @@ from uuid import UUID
 from conversations import wire
 from conversations.feed import TurnFeed
 
-DELTA_LIMIT = 48 * 1024  # characters of one delta frame
+DELTA_LIMIT = 40 * 1024  # characters of one delta frame, of which JSON writes each in six bytes at most
 # Delta frames a second, of all turns of a process. Above it each turn's come less often, which no reader sees: at
 # first not below every 40 ms, with very many turns as seldom as it takes.
 FRAMES_PER_SECOND = 2500

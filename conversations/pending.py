@@ -13,8 +13,8 @@ from accounts.actors import Actor
 from accounts.models import User
 from chatui.errors import NotFoundError
 from conversations.decisions import can_remember
+from conversations.frame_bounds import bounded_at
 from conversations.models import Question, QuestionQuerySet
-from conversations.wire import bounded_at
 
 SHOWN = 200  # of those that are open, the oldest first
 

@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, Prefetch, QuerySet, prefetch_related_objects
 
 from chatui.prepared import PreparedQuery
+from conversations.frame_bounds import bounded, shortened_content
 from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
-from conversations.wire import FIELD_LIMIT, bounded
 
 
 def attachment_json(attachment: Attachment) -> dict[str, Any]:
@@ -33,26 +33,6 @@ def question_json(question: Question) -> dict[str, Any]:
         "details": question.details,
         "expires_at": question.expires_at.isoformat(),
     }
-
-
-def shortened_content(content: Sequence[Mapping[str, Any]], call_id: UUID) -> list[Any]:
-    """The parts of a result, long texts cut, each with the address of the whole."""
-    room, parts = FIELD_LIMIT, []
-    for part in content:
-        text = part.get("text")
-        if isinstance(text, str) and len(text) > room:
-            parts.append({**part, "text": text[:room], "truncated": True, "url": call_url(call_id)})
-            room = 0
-        else:
-            parts.append(bounded(dict(part), call_id))
-            room -= len(text) if isinstance(text, str) else 0
-        if room <= 0:
-            break
-    return parts
-
-
-def call_url(call_id: UUID) -> str:
-    return f"/api/v1/calls/{call_id}"
 
 
 def call_json(call: ToolCall, *, whole: bool = False) -> dict[str, Any]:

@@ -16,10 +16,12 @@ from agents.parts import Decision, PersonNeeded, PreparedCall, ToolResult
 from chatui.rows import writing
 from chatui.text import clean, clean_json
 from conversations import auditing, settling
+from conversations.frame_bounds import shortened_content
 from conversations.models import Attachment, Message, Question, ToolCall, Turn
-from conversations.representations import attachment_json, shortened_content
+from conversations.representations import attachment_json
 from conversations.settling import Settled
 from conversations.transitions import Progress
+from mcpservers.models import MCPServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ def store_round(
     now = timezone.now()
     at_once = settings.TURN["MAX_PARALLEL_CALLS"]
     rows = []
+    gone = _gone(calls)
     asking: dict[UUID, tuple[Question, PreparedCall]] = {}
     for position, (call_id, call) in enumerate(calls):
         status = ToolCall.Status.PENDING
@@ -64,7 +67,7 @@ def store_round(
             position=position,
             provider_id=call.request.id[:200],
             name=clean(call.request.name)[:200],
-            server_id=call.server_id,
+            server_id=None if call.server_id in gone else call.server_id,
             server_slug=call.server,
             server_title=call.server_title[:120],
             tool=call.tool[:200],
@@ -96,6 +99,14 @@ def store_round(
         Message.objects.filter(pk=turn.message_id).update(parts=list(progress.parts), seq=progress.seq)
     turn.calls_made += len(rows)
     return stored
+
+
+def _gone(calls: Sequence[tuple[UUID, PreparedCall]]) -> set[UUID]:
+    """The servers of calls that are refused which were deleted meanwhile, perhaps therefore. One query, or none."""
+    refused = {call.server_id for _, call in calls if call.result is not None and call.server_id is not None}
+    if not refused:
+        return set()
+    return refused - set(MCPServer.objects.as_system().filter(pk__in=refused).values_list("pk", flat=True))
 
 
 def _named(question: Question, call: PreparedCall) -> StoredQuestion:

@@ -26,6 +26,7 @@ from conversations.checkpoints import Checkpoints
 from conversations.coalescing import Coalescer
 from conversations.drafts import Draft
 from conversations.feed import TurnFeed
+from conversations.frame_bounds import bounded
 from conversations.models import Message, Question
 from conversations.plans import TurnPlan
 from conversations.toolboxes import open_turn_toolbox
@@ -428,5 +429,5 @@ def _call_started(call_id: UUID, call: PreparedCall) -> wire.CallStarted:
         server_title=call.server_title,
         tool=call.tool or call.request.name,
         title=call.title or call.tool or call.request.name,
-        arguments=wire.bounded(call.arguments if call.arguments is not None else call.request.arguments, call_id),
+        arguments=bounded(call.arguments if call.arguments is not None else call.request.arguments, call_id),
     )

@@ -10,8 +10,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from chatui.errors import ChatUIError, InvalidRequestError
-from chatui.jsontext import encoded
 from chatui.text import clean, clean_json
+from conversations.frame_bounds import fitted
 
 PROTOCOL = 1
 
@@ -190,7 +190,7 @@ class TurnFrame:
     def encode(self, turn_id: UUID, seq: int) -> str:
         body = {"type": self.type, "turn_id": turn_id, "seq": seq}
         body.update({name: getattr(self, name) for name in self.__dataclass_fields__})
-        return encoded(body).decode()
+        return fitted(body).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +354,7 @@ class TurnWaiting(TurnFrame):
 
     def encode(self, turn_id: UUID, seq: int) -> str:
         body = {"type": self.type, "turn_id": turn_id, "seq": seq, "for": self.reason, "ids": self.ids}
-        return encoded(body).decode()
+        return fitted(body).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,23 +370,9 @@ class TurnFinished(TurnFrame):
     error: Any
 
 
-FIELD_LIMIT = 64 * 1024  # characters of one field of a frame; the whole is at /api/v1/calls/<id>
-
-
-def bounded(value: Any, call_id: UUID) -> Any:
-    """`value`, or `{truncated, url}` with its beginning, so that no frame is above 256 KiB."""
-    return bounded_at(value, f"/api/v1/calls/{call_id}")
-
-
-def bounded_at(value: Any, url: str) -> Any:
-    """As `bounded`, where the whole is at `url`."""
-    text = encoded(value).decode()
-    return value if len(text) <= FIELD_LIMIT else {"truncated": text[:2000], "url": url}
-
-
 def frame(type: str, **fields: Any) -> str:
     """A frame outside a turn, encoded: `hello`, `pong`, `conversation.updated`, `turn.changed`, `turn.snapshot`, …"""
-    return encoded({"type": type, **fields}).decode()
+    return fitted({"type": type, **fields}).decode()
 
 
 def error_frame(error: ChatUIError, request_id: object = None) -> str:

@@ -159,6 +159,8 @@ async def _watch(call: Call, turn_id: UUID) -> AsyncGenerator[dict[str, Any]]:
             async for _seq, text in encoded:
                 frame: dict[str, Any] = orjson.loads(text)
                 over = frame["type"] == "turn.finished"
+                if frame["type"] in ("turn.finished", "turn.snapshot") and frame["message"].get("truncated"):
+                    frame["message"] = (await call.rows(turns.turn_json, turn_id))["message"]
                 yield frame
     finally:
         if not over:

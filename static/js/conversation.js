@@ -1,7 +1,7 @@
 // Which conversation is shown: opening, loading again, switching branches, and the address that goes with it.
 import { loaded } from "./state.js";
 import { newestLeaf } from "./tree.js";
-import { createTurn } from "./turn.js";
+import { createTurn, isShort } from "./turn.js";
 
 function addressOf(chat, id) {
   const base = `/o/${chat.config.organization.slug}/`;
@@ -65,8 +65,8 @@ export async function load(chat, id) {
   const message = open && Object.values(messages).find((one) => one.role === "assistant" && one.turn_id === open.id);
   const turn = message ? createTurn(open.id, message.seq, message, open.status) : null;
   chat.store.set((state) => {
-    // Frames may have come while this was fetched: whichever knows more is kept.
-    const ahead = turn && state.turn && state.turn.id === turn.id && state.turn.seq > turn.seq;
+    // Frames may have come while this was fetched: whichever knows more is kept, but for what is only a part.
+    const ahead = turn && state.turn?.id === turn.id && state.turn.seq > turn.seq && !isShort(state.turn);
     return { view: "ready", conversation, messages, leaf, turn: ahead ? state.turn : turn };
   });
   if (turn) follow(chat);

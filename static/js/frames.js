@@ -8,7 +8,7 @@ import { forget, requestRefused, sendAgain } from "./requests.js";
 import { refused, resend, started } from "./sending.js";
 import { heard } from "./sign-in.js";
 import { openTurns } from "./state.js";
-import { isOpen, reduce } from "./turn.js";
+import { isOpen, isShort, reduce } from "./turn.js";
 import { toolWords } from "./words.js";
 
 export function onFrame(chat, frame) {
@@ -86,6 +86,7 @@ async function onTurnFrame(chat, frame) {
     return;
   }
   chat.store.set((state) => (next.ended ? finished(chat, next) : { turn: next, running: marked(state, next) }));
+  if (isShort(frame)) load(chat, chat.store.get().conversation.id);
   tell(chat, frame, next);
 }
 

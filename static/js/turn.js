@@ -21,6 +21,11 @@ export function reduce(turn, frame) {
   return next;
 }
 
+/** Whether the frame's message would not fit into it: the whole is to be fetched. */
+export function isShort(frame) {
+  return Boolean(frame.message?.truncated);
+}
+
 export function isOpen(status) {
   return status === "running" || status === "waiting";
 }
@@ -127,7 +132,7 @@ const FOLDS = {
     turn.status = turn.outcome = frame.outcome;
     turn.error = frame.error || null;
     turn.code = turn.label = "";
-    turn.message = frame.message || ended(turn.message, frame);
+    turn.message = frame.message && !isShort(frame) ? frame.message : ended(turn.message, frame);
   },
 };
 

@@ -214,3 +214,18 @@ async def test_two_thousand_tokens_at_once_keep_the_page_alive(site: Site, owner
     await expect(page.get_by_role("button", name="Send")).to_be_visible(timeout=30_000)
     longest: Any = await page.evaluate("window.longest")
     assert longest < 2500  # a machine of two busy cores; alone it is under 200
+
+
+async def test_an_answer_that_no_frame_holds_is_shown_to_its_last_word(
+    site: Site, owner: User, endpoint: Endpoint
+) -> None:
+    gate = asyncio.Event()
+    lines = [f"{'y' * 79}\n" for _ in range(3600)]
+    endpoint.script(text("Begin.\n\n```\n", *lines, gate, "```\n\nThe last word."))
+    page = await site.open(owner)
+    await send(page, "all of it")
+    await expect(page.locator(".answer .markdown")).to_contain_text("Begin.", timeout=30_000)
+    await page.reload()  # what the socket sends now is a part of it
+    gate.set()
+    await expect(page.locator(".answer")).to_have_attribute("aria-busy", "false", timeout=30_000)
+    await expect(page.locator(".answer .markdown")).to_contain_text("The last word.", timeout=30_000)

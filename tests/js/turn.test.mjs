@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { createTurn, reduce } from "../../static/js/turn.js";
+import { createTurn, isShort, reduce } from "../../static/js/turn.js";
 
 const empty = { id: "m", parent_id: "q", role: "assistant", parts: [], status: "running", error: null, usage: null };
 const fresh = (message = empty, seq = 0) => createTurn("t", seq, message);
@@ -168,4 +168,23 @@ test("while a running call asks, the turn waits for its person, however it was f
   const answered = { ...empty, parts: [asking({ state: "answered" })] };
   assert.equal(reduce(taken, { type: "turn.snapshot", seq: 6, status: "running", message: answered }).status, "running");
   assert.equal(reduce(taken, { type: "turn.snapshot", seq: 7, status: "stopped", message }).status, "stopped");
+});
+
+test("an end whose message would not fit leaves what was written here, and says that the whole is to be fetched", () => {
+  const long = "x".repeat(2000);
+  const short = { ...empty, status: "completed", parts: [{ type: "text", text: "x", truncated: true, url: "/api/v1/turns/t" }], truncated: true };
+  const frame = { type: "turn.finished", outcome: "completed", message: short, error: null };
+  const turn = fold(fresh(), text(long), frame);
+  assert.equal(turn.message.parts[0].text, long);
+  assert.equal(turn.message.status, "completed");
+  assert.equal(isShort(frame), true);
+  assert.equal(isShort({ type: "turn.finished", message: empty }), false);
+  assert.equal(isShort({ type: "call.progress", message: "half way" }), false);
+});
+
+test("a snapshot that would not fit is shown as far as it goes until the whole is there", () => {
+  const message = { ...empty, parts: [{ type: "text", text: "beg", truncated: true, url: "/api/v1/turns/t" }], truncated: true };
+  const turn = reduce(fresh(), { type: "turn.snapshot", turn_id: "t", seq: 9, status: "running", message });
+  assert.equal(turn.message.parts[0].text, "beg");
+  assert.equal(isShort(turn), true);
 });
