@@ -7,11 +7,14 @@ import time
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import httpx2
 import pytest
 
+from chatui.netguard import origin
 from mcpservers.connection import Connection
 from mcpservers.connections import ConnectionManager
-from mcpservers.errors import ConnectionLostError, RequestFailedError, RequestTimeoutError
+from mcpservers.errors import ConnectionLostError, RequestFailedError, RequestTimeoutError, ServerUnavailableError
+from mcpservers.sse import SSETransport
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, Handler, after, big, body, die, hang, html, status
 from tests.fakes.mcp_targets import managed, target
 
@@ -442,3 +445,31 @@ async def test_an_sse_endpoint_of_another_origin_is_refused() -> None:
         with pytest.raises(Exception, match="another origin"):
             async with manager.borrow(target(server.sse_url, transport="sse")):
                 pass
+
+
+@pytest.mark.parametrize(
+    "named", ["/m", "m?s=1", "https://EXAMPLE.org/m", "HTTPS://example.org:443/m", "//Example.ORG/m"]
+)
+def test_an_sse_endpoint_of_the_own_origin_is_taken_however_it_is_written(named: str) -> None:
+    client: Any = None  # nothing is sent
+    transport = SSETransport("https://example.org/sse", client, max_event=1, patience=None)
+    assert origin(httpx2.URL(transport._endpoint(named))) == ("https", "example.org", 443)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "http://example.org/m",
+        "https://example.org:8443/m",
+        "https://example.org.evil.example/m",
+        "https://example.org@evil.example/m",
+        "//evil.example/m",
+        "https://[/m",
+        "https://exa mple.org/m",
+    ],
+)
+def test_an_sse_endpoint_of_another_origin_or_of_none_is_never_taken(named: str) -> None:
+    client: Any = None  # as above
+    transport = SSETransport("https://example.org/sse", client, max_event=1, patience=None)
+    with pytest.raises(ServerUnavailableError, match="endpoint"):
+        transport._endpoint(named)
