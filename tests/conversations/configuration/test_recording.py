@@ -11,6 +11,7 @@ from django.core.management import call_command
 
 from accounts.models import AuditRecord, Organization, User
 from conversations.configuration.problems import ConfigurationError
+from mcpservers.models import MCPServer
 from tests.conversations.configuration.conftest import SECRETS
 from tests.conversations.configuration.test_applying import Apply, acme
 
@@ -30,7 +31,7 @@ def test_applying_is_recorded_object_by_object_and_as_a_whole(apply: Apply) -> N
         "member.added": 2,
         "group.created": 1,
         "definition.created": 5,
-        "grant.changed": 3,
+        "grant.added": 4,
         "configuration.applied": 1,
     }
     assert {(entry.via, entry.actor_id) for entry in entries()} == {("command", None)}
@@ -71,12 +72,41 @@ def test_a_change_names_its_fields(apply: Apply) -> None:
     assert whole.details == {"changes": 1}
 
 
+def test_a_grant_is_told_as_the_admin_tells_it(apply: Apply) -> None:
+    apply()
+    before, bob = len(entries()), User.objects.get(username="bob")
+    apply(acme(servers={"clock": {"grants": [{"user": "bob", "tool": "now", "deny": True}]}}))
+    server = MCPServer.objects.as_system().get(slug="clock")
+    told = {entry.action: entry for entry in entries()[before:]}
+    assert set(told) == {"grant.added", "grant.removed", "configuration.applied"}
+    added = told["grant.added"]
+    assert (added.server, added.server_id, added.person_id) == ("clock", server.pk, bob.pk)
+    assert added.details == {
+        "for": {"user": str(bob.pk)},
+        "deny": True,
+        "tool": "now",
+        "of": {"kind": "server", "id": str(server.pk), "name": "clock"},
+    }
+    assert told["grant.removed"].server_id == server.pk
+
+
+def test_what_is_harmless_is_told_with_its_values_and_rows_by_their_ids(apply: Apply) -> None:
+    apply()
+    before = len(entries())
+    apply(acme(audit_days=30, servers={"clock": {"enabled": False}}))
+    told = {entry.action: entry for entry in entries()[before:]}
+    assert told["organization.changed"].details["values"] == {"audit_days": [None, 30]}
+    changed = told["definition.changed"]
+    assert changed.details == {"fields": ["enabled"], "values": {"enabled": [True, False]}}
+    assert changed.object_id == str(changed.server_id) == str(MCPServer.objects.as_system().get(slug="clock").pk)
+
+
 def test_new_budgets_are_told_with_the_old_ones(apply: Apply) -> None:
     apply()
     before, budgets = len(entries()), [{"per": "user", "tokens_per_day": 5}]
     apply(acme(budgets=budgets))
     told = {entry.action: entry.details for entry in entries()[before:]}
-    assert told["organization.changed"] == {"fields": ["budgets"]}
+    assert told["organization.changed"]["fields"] == ["budgets"]
     assert told["budget.changed"]["values"]["budgets"][1] == budgets
 
 
