@@ -36,6 +36,8 @@ def test_a_window_of_its_own_is_remembered_in_the_way_back() -> None:
         "/o/globex/",
         "/admin/",
         "javascript:alert(1)",
+        "https:evil.example",
+        "/%09/evil.example",
         "/o/acme/" + "x" * 600,
     ],
 )
