@@ -259,6 +259,30 @@ async def test_what_the_operators_environment_names_is_allowed_by_that(fetch: Fe
         assert await fetch(url, extra=(allowance_of(url),)) == b"hello"
 
 
+@pytest.mark.parametrize("entry", ["127.0.0.1", "intranet.example", "127.0.0.1,intranet.example"])
+async def test_what_a_person_entered_reaches_public_addresses_alone_whatever_is_listed(
+    names: Names, settings: Any, entry: str
+) -> None:
+    """Also where a name leads there, or a redirect of a server that was reached would."""
+    settings.MCP_ALLOW_PRIVATE = entry.split(",")
+    names["intranet.example"] = [["127.0.0.1"]]
+    async with (
+        listening() as listener,
+        httpx2.AsyncClient(transport=GuardedTransport(extra=None), timeout=5) as client,
+    ):
+        for url in (
+            f"http://127.0.0.1:{listener.port}/",
+            f"https://127.0.0.1:{listener.port}/",
+            f"https://intranet.example:{listener.port}/",
+        ):
+            with pytest.raises(AddressRefusedError) as refused:
+                await client.get(url)
+            assert "MCP_ALLOW_PRIVATE" not in refused.value.public_message  # nothing that they could do
+        assert listener.connections == 0
+    with pytest.raises(AddressRefusedError):
+        check_url("http://127.0.0.1/", extra=None)
+
+
 def test_an_allowance_names_the_port_also_where_the_url_does_not() -> None:
     assert allowance_of("https://models.example/v1") == "models.example:443"
     assert allowance_of("http://[::1]/v1") == "[::1]:80"
