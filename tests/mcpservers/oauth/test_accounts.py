@@ -6,6 +6,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from accounts.actors import Actor
 from accounts.models import AuditRecord, User
@@ -160,6 +162,21 @@ async def test_the_chosen_account_is_used_else_the_default_and_never_another_in_
     await accounts.disconnect(actor, grace.pk)
     assert await in_rows(chosen, grace.pk) is None
     assert await in_rows(chosen) == "ada@notes.example"
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite locks no rows")
+async def test_the_order_among_accounts_keeps_nobody_from_naming_the_server(
+    link: Link, known: MCPServer, actor: Actor
+) -> None:
+    """A foreign key to a server is checked with a lock that only a stronger one than ours would keep waiting."""
+
+    def locks() -> list[str]:
+        with CaptureQueriesContext(connection) as queries:
+            accounts.make_default(actor, account.pk)
+        return [query["sql"] for query in queries if " FOR " in query["sql"]]
+
+    account = await link(known)
+    assert [" FOR NO KEY UPDATE" in sql for sql in await in_rows(locks)] == [True]
 
 
 async def test_everybody_has_accounts_of_their_own(

@@ -245,6 +245,15 @@ async def test_more_access_is_asked_for_and_the_same_account_gets_it(
     assert fake.notes["ada"] == ["Call Charles", "x"]
 
 
+@pytest.mark.parametrize("kind", ["bearer", "BEARER", None])
+async def test_a_token_goes_as_bearer_however_its_kind_is_spelled(
+    link: Link, actor: Actor, server: MCPServer, auth: FakeAuthServer, kind: str | None
+) -> None:
+    auth.token_changes = {"token_type": kind}  # and the server takes the word `Bearer` in no other spelling
+    await link(server)
+    assert owner(await call(actor, server)) == "ada"
+
+
 async def test_steps_to_and_fro_between_two_scopes_end_with_both(
     link: Link, actor: Actor, server: MCPServer, fake: ProtectedMCPServer, auth: FakeAuthServer
 ) -> None:

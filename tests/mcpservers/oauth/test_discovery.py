@@ -79,6 +79,8 @@ async def test_a_server_that_tells_nothing_ends_in_words_for_the_admin(server: M
     error = await reason(server)
     assert error.reason == "no_metadata"
     assert "authorization_endpoint" in error.for_admin
+    well_known = [path for path in resource.asked if path.startswith("/.well-known/")]
+    assert len(well_known) == len(set(well_known))  # each place once
 
 
 async def test_old_endpoints_are_used_on_an_admin_s_word(make_server: Make, resource: Resource) -> None:

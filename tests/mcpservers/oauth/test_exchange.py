@@ -101,6 +101,24 @@ async def test_the_token_of_a_sign_in_is_exchanged_for_one_of_the_server(
     assert len(exchanges(auth)) == 1  # until it expires
 
 
+async def test_a_token_that_is_kept_costs_one_crossing_to_rows(
+    signed_in: SignIn, actor: Actor, make_server: Make, resource: Resource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await signed_in()
+    source = ExchangedTokens(actor, await obo_server(make_server, resource))
+    token = await source.current()
+    crossings = []
+
+    async def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
+        crossings.append(function)
+        return await in_rows(function, *args, **kwargs)
+
+    for module in (exchange, signins):
+        monkeypatch.setattr(module, "in_rows", counted)
+    assert await source.current() == token
+    assert len(crossings) == 1
+
+
 async def test_without_an_audience_it_is_for_the_server_s_address(
     signed_in: SignIn, actor: Actor, auth: FakeAuthServer, make_server: Make, resource: Resource
 ) -> None:
