@@ -51,7 +51,7 @@ export function Approval({ id, call, details, value, loading, can, state, error,
     document.getElementById(`ask-${id}`)?.focus(); // the button is gone, and who uses the keyboard stays at the card
   };
 
-  return html`<section class="approval" aria-labelledby=${title} id=${`ask-${id}`} tabindex="-1">
+  return html`<section class="approval" role="group" aria-labelledby=${title} id=${`ask-${id}`} tabindex="-1">
     <h3 class="approval-title" id=${title}><${Icon} name="shield" size=${20} /><span>${mine ? "Allow " : ""}<strong>${toolWords(call)}</strong> on <strong>${server}</strong>${mine ? "?" : ""}</span></h3>
     <dl class="approval-facts">
       ${facts.map(([name, words]) => html`<div key=${name}><dt>${name}</dt><dd>${words}</dd></div>`)}

@@ -23,6 +23,6 @@ export function ApprovalsLink() {
   const chat = useChat();
   const open = useStore((state) => state.approvals);
   return html`<a class="sidebar-link" href=${`/o/${chat.config.organization.slug}/approvals/`}
-    aria-label=${open ? `Approvals ${open}: ${count(open, "question")} for you` : "Approvals"}><${Icon} name="shield" size=${16} /><span>Approvals</span>
+    aria-label=${open ? `Approvals ${open}: ${count(open, "question")} for you` : "Approvals"}><${Icon} name="shield" size=${16} /><span>Approvals</span>${" "}
     ${open > 0 && html`<span class="badge" aria-hidden="true">${open > 99 ? "99+" : open}</span>`}</a>`;
 }

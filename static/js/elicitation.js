@@ -20,7 +20,7 @@ export function ElicitationCard({ call, live }) {
   const can = live && question.state === "open" && left !== "" && given.state !== "sending";
   const title = `elicitation-${question.id}`;
   const Body = details.mode === "url" ? Address : Form;
-  return html`<section class="approval elicitation" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
+  return html`<section class="approval elicitation" role="group" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
     <h3 id=${title}><${Icon} name="info" size=${20} /><span><strong>${server}</strong> ${details.mode === "url" ? "asks you to open an address" : "asks you"}</span></h3>
     <div class="external"><p class="external-label"><${Icon} name="external" size=${14} />From ${server} for ${visible(toolWords(call))}, not checked${details.steps > 1 ? ` · question ${details.step} of ${details.steps}` : ""}</p>
       ${details.message && html`<p class="elicitation-message" dir="auto">${visible(details.message)}</p>`}</div>

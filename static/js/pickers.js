@@ -1,5 +1,5 @@
 // Who answers, and with which tools: pickers in the composer, each server with its state.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { Accounts } from "./account-picker.js";
 import { useChat, useStore } from "./context.js";
 import { newChat } from "./conversation.js";
@@ -9,7 +9,7 @@ import { Popover } from "./popover.js";
 import { setUp } from "./setup-dialog.js";
 import { agentOf } from "./state.js";
 import { showWhy } from "./why-dialog.js";
-import { count, SERVER_STATES, toolWords } from "./words.js";
+import { clock, count, SERVER_STATES, toolWords } from "./words.js";
 
 export function AgentPicker() {
   const chat = useChat();
@@ -56,8 +56,17 @@ export function ToolPicker() {
     ${() => html`<${ServerList} agent=${agent} servers=${servers} tools=${tools} />`}</${Popover}>`;
 }
 
+const LOOK_AGAIN = 3000;
+
 function ServerList({ agent, servers, tools }) {
   const chat = useChat();
+  const unknown = servers.some((server) => server.state === "unknown");
+  useEffect(() => {
+    // What is shown was fetched when the page began; what is being connected is known in a moment.
+    chat.loadAgents({ quiet: true });
+    const timer = unknown && setInterval(() => chat.loadAgents({ quiet: true }), LOOK_AGAIN);
+    return () => clearInterval(timer);
+  }, [unknown]);
   return html`<label class="switch-row"><span class="panel-words"><span class="panel-title">Use tools</span>
       <span class="panel-text">${agent.model && agent.model.tools === false ? "This agent's model cannot use tools." : "For your next messages."}</span></span>
       <input type="checkbox" role="switch" class="switch" data-focus checked=${tools.on} onChange=${(event) => chat.chooseTools({ ...tools, on: event.target.checked })} /></label>
@@ -78,9 +87,9 @@ function Server({ agent, server, tools }) {
   return html`<li class="server">
     <label class="switch-row"><span class="panel-words"><span class="panel-title">${server.title}${server.own && html` <span class="set-mark">yours</span>`}</span>
       <span class=${`server-state ${server.state}`}><span class="dot"></span>${SERVER_STATES[server.state] || server.state}${
-        usable.length && server.state === "ready" ? ` · ${count(usable.length, "tool")}` : ""}</span></span>
+        offered.length && server.state === "ready" ? ` · ${toolsWords(usable.length, offered.length - usable.length)}` : ""}</span></span>
       <input type="checkbox" role="switch" class="switch" aria-label=${`Use ${server.title}`} disabled=${!tools.on} checked=${on} onChange=${toggle} /></label>
-    ${server.message && server.state !== "ready" && html`<p class="server-message">${server.message}</p>`}
+    ${server.message && server.state !== "ready" && html`<p class="server-message">${server.message}${wayOut(server, chat.config.admin)}</p>`}
     <${Accounts} server=${server} />
     <div class="server-actions">
       ${missing && html`<button type="button" class=${`button ${server.state === "needs_setup" ? "" : "quiet"}`} onClick=${() => setUp(chat, server)}>Set up</button>`}
@@ -92,6 +101,21 @@ function Server({ agent, server, tools }) {
       ${tool.description && html`<span class="tool-text">${tool.description}</span>`}
       ${(tool.notes || []).map((note) => html`<span class="tool-text" key=${note}>Changed for the model: ${note}</span>`)}</li>`)}</ul>`}
   </li>`;
+}
+
+/** "5 tools, 2 withheld". */
+function toolsWords(usable, withheld) {
+  return [usable > 0 && count(usable, "tool"), withheld > 0 && `${withheld} withheld`].filter(Boolean).join(", ");
+}
+
+/** What can be done about a server that does not work, or when something is done about it. */
+function wayOut(server, admin) {
+  if (server.state !== "error") return "";
+  if (server.retry_at) return ` It is tried again at ${clock(server.retry_at)}.`;
+  if (server.own) return "";
+  return admin
+    ? html` <a href=${`/admin/mcpservers/mcpserver/?q=${encodeURIComponent(server.slug)}`}>Test it in the administration</a>`
+    : " If this stays so, tell an administrator.";
 }
 
 const PINS = { new: "new, waits for an admin", changed: "changed, waits for an admin", rejected: "rejected by an admin" };

@@ -19,8 +19,8 @@ export function SignInCard({ call, live }) {
   const server = visible(details.title || call.server_title || call.server);
   const open = live && state === "open" && left !== "" && decision?.state !== "sending";
   const title = `sign-in-${call.id}`;
-  return html`<section class="approval sign-in" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
-    <h3 id=${title}><${Icon} name="plug" size=${20} /><span><strong>${visible(toolWords(call))}</strong> needs ${details.new_scopes?.length ? "more of " : ""}your account at <strong>${server}</strong></span></h3>
+  return html`<section class="approval sign-in" role="group" aria-labelledby=${title} id=${`ask-${call.id}`} tabindex="-1">
+    <h3 id=${title}><${Icon} name="plug" size=${20} /><span><strong>${visible(toolWords(call))}</strong> needs ${details.new_scopes?.length ? "more access at" : "your account at"} <strong>${server}</strong></span></h3>
     <${Facts} details=${details} />
     <p class="muted small">Signing in opens a window of its own, and your password never comes here. Then this answer goes on by itself.</p>
     <div class="approval-actions">

@@ -96,7 +96,7 @@ function Expired({ call }) {
   const chat = useChat();
   const newest = useStore((state) => !isBusy(state) && state.messages[lastAnswer(state)]?.parts.some((part) => part.id === call.id));
   return html`<div class="call-expired"><p>Nobody answered in time, so this was not run.</p>
-    ${newest && html`<button type="button" class="button" onClick=${() => send(chat, { text: askAgain(call) })}>Ask again</button>`}</div>`;
+    ${newest && html`<button type="button" class="button" aria-label=${`Ask again: ${toolWords(call)}`} onClick=${() => send(chat, { text: askAgain(call) })}>Ask again</button>`}</div>`;
 }
 
 /** What the agent is told in the person's name. Pure. */

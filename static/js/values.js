@@ -38,10 +38,16 @@ export function gist(value) {
   return signs.length > GIST ? `${signs.slice(0, GIST).join("")}…` : line;
 }
 
-const LONG = 1200; // characters, above which a value scrolls in itself
+const LONG = 1200; // characters, or
+const TALL = 24; // lines, above which a value scrolls in itself
+const MANY = 40; // values, above which they scroll together
+
+function isLong(text) {
+  return text.length > LONG || text.split("\n", TALL + 1).length > TALL;
+}
 
 export function Text({ text, label }) {
-  const long = text.length > LONG;
+  const long = isLong(text);
   return html`<pre class=${`value ${long ? "long" : ""}`} dir="auto" tabindex=${long ? 0 : undefined} role=${long ? "region" : undefined}
     aria-label=${long ? label : undefined}>${text}</pre>${long && html`<p class="value-note">${count(text.length, "character")}, all shown: scroll to read.</p>`}`;
 }
@@ -50,7 +56,11 @@ export function Arguments({ value }) {
   const rows = fields(value);
   if (rows && !rows.length) return html`<p class="muted small">No arguments.</p>`;
   if (!rows) return html`<${Text} text=${pretty(value)} label="Arguments" />`;
-  return html`<dl class="arguments">${rows.map(([name, text]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${text} label=${name} /></dd></div>`)}</dl>`;
+  const many = rows.length > MANY;
+  const list = html`<dl class="arguments">${rows.map(([name, text]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${text} label=${name} /></dd></div>`)}</dl>`;
+  return many
+    ? html`<div class="arguments-scroll" tabindex="0" role="region" aria-label="Arguments">${list}</div><p class="value-note">${count(rows.length, "value")}, all shown: scroll to read.</p>`
+    : list;
 }
 
 /** The whole of a call that was shortened: `{call, error}`; null while it loads. Nothing is fetched unless `wanted`. */

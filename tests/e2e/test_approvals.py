@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from django.utils import timezone
+from playwright.async_api import Page, WebSocketRoute, expect
 
 from accounts.models import User
 from agents.models import Agent, AgentServer
 from chatui.rows import in_rows
+from conversations import supervisor
+from conversations.models import Question
 from mcpservers.models import MCPServer
 from tests.e2e.site import Site
 from tests.e2e.test_composer import send
@@ -98,6 +102,52 @@ async def test_a_note_is_typed_at_once_and_the_keyboard_goes_on_where_one_writes
     await expect(page.locator(".answer")).to_contain_text("Then not.")
     assert "Not today" in str(endpoint.last.messages[-1]["content"])
     await expect(page.locator("#composer-text")).to_be_focused()
+
+
+async def test_an_answer_that_a_dying_connection_took_along_is_sent_over_the_next_one(
+    site: Site, owner: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
+) -> None:
+    page = await opened(site, owner, agent, demo_server)
+    sockets: list[WebSocketRoute] = []
+    lost = asyncio.Event()
+
+    def relay(socket: WebSocketRoute) -> None:
+        server, first = socket.connect_to_server(), not sockets
+        sockets.append(socket)
+
+        def forward(message: str | bytes) -> None:
+            if first and "call.decide" in str(message):
+                lost.set()
+            else:
+                server.send(message)
+
+        socket.on_message(forward)
+
+    await page.route_web_socket("**/ws/**", relay)
+    await page.reload()
+    endpoint.script(calls(NOTE), text("Noted."))
+    await send(page, "note this")
+    await page.get_by_role("button", name="Allow once").click()
+    await expect(page.locator(".approval-state")).to_have_text("Allowing")
+    await lost.wait()
+    await sockets[0].close(code=1012)
+    await expect(page.locator(".answer")).to_contain_text("Noted.")
+
+
+async def test_what_expired_says_so_and_is_asked_again(
+    site: Site, owner: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
+) -> None:
+    page = await opened(site, owner, agent, demo_server)
+    endpoint.script(calls(NOTE), text("Then not."), text("Once more."))
+    await send(page, "note this")
+    await expect(page.locator(".approval")).to_be_visible()
+    await in_rows(lambda: Question.objects.as_system().update(expires_at=timezone.now()))
+    await supervisor.current().expire()
+    await expect(page.locator(".call-expired")).to_contain_text("Nobody answered in time, so this was not run.")
+    await page.get_by_role("button", name="Ask again: Add a note").click()
+    await expect(page.locator(".question").last).to_contain_text("“Add a note” on Demo tools came too late")
+    await expect(page.locator(".answer").last).to_contain_text("Once more.")
+    await expect(page.get_by_role("button", name="Ask again: Add a note")).to_have_count(0)
 
 
 async def test_an_approver_decides_on_the_page_and_sees_nothing_of_the_chat(
