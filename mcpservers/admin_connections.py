@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from accounts.models import AuditAction, Organization, User
 from accounts.tenant_admin import reach_of
 from mcpservers import peers
 from mcpservers.connections import ConnectionInfo
+from mcpservers.models import OwnServer
 
 
 def connections(request: HttpRequest, site: Any) -> HttpResponse:
@@ -40,9 +42,13 @@ def _rows(seen: list[ConnectionInfo], reach: Any) -> list[dict[str, Any]]:
         User.objects.filter(pk__in={info.user_id for info in seen}).values_list("pk", "username")
     )
     organizations = Organization.objects.in_bulk({info.organization_id for info in seen})
+    servers = {info.server_id for info in seen}
+    own = set(OwnServer.objects.as_system().filter(pk__in=servers, owner__isnull=False).values_list("pk", flat=True))
     return [
         {
-            "info": info,
+            # What a server of a person's own says, and as whom, is that person's alone.
+            "info": replace(info, last_error="", account="") if info.server_id in own else info,
+            "is_own": info.server_id in own,
             "owner": users.get(info.user_id, ""),
             "organization": organizations.get(info.organization_id, ""),
             "closable": reach.manages(info.organization_id),

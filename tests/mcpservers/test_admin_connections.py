@@ -6,6 +6,8 @@ import re
 from collections.abc import AsyncIterator
 from html import unescape
 from typing import Any
+from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
 from django.urls import reverse
@@ -14,9 +16,11 @@ from accounts.actors import find_actor
 from accounts.models import Role
 from chatui.rows import in_rows
 from mcpservers import connections
+from mcpservers.connections import ConnectionInfo
 from mcpservers.errors import RequestTimeoutError
 from mcpservers.fetching import system_actor
-from mcpservers.models import CatalogueEntry, MCPServer
+from mcpservers.models import CatalogueEntry, MCPServer, OwnServer
+from mcpservers.scope import Scope
 from mcpservers.transports import ConnectionTarget, target_of
 from tests.accounts.test_tenant_admin import url
 from tests.fakes.admin_world import CANARY, World
@@ -110,6 +114,26 @@ async def test_an_account_and_the_organizations_are_named_and_who_only_looks_clo
     root = await client_of(world.root)
     head, row = rows_of((await root.get(reverse("admin:connections"))).content.decode())
     assert dict(zip(head, row, strict=True))["Organization"] == cafe.organization.name
+
+
+async def test_of_a_persons_own_server_only_that_it_is_connected_to_shows(
+    transactional_db: None, world: World, settings: Any
+) -> None:
+    """Its address is never a private one, so the connection is made up."""
+    member: Any = world.acme.people[Role.MEMBER]
+    own: OwnServer = world.acme[OwnServer]
+    info = ConnectionInfo(
+        uuid4(), own.organization_id, own.pk, own.slug, own.title, Scope.USER, member.pk, "sse", "2024-11-05",
+        1.0, 0.0, 1, "ready", "no entry with secret words", "ada@elsewhere.example",
+    )  # fmt: skip
+    with patch.object(connections, "live_connections", lambda: [info]):
+        client = await client_of(world.acme.people[Role.ADMIN])
+        page = (await client.get(reverse("admin:connections"))).content.decode()
+    (row,) = rows_of(page)[1:]
+    assert (row[0], row[2], row[7], row[8]) == (own.title, member.username, "ready", "Close")
+    assert "secret words" not in page
+    assert "ada@elsewhere.example" not in page
+    assert f'href="{url(OwnServer, "change", own)}"' in page
 
 
 async def test_the_button_closes_the_connection(cafe: MCPServer, world: World, fake: FakeMCPServer) -> None:
