@@ -212,10 +212,8 @@ class Round:
 
     def _decide(self, call: Call, decided: Decided) -> None:
         if call.needed is not None:
-            if decided.answer is None and call.needed.kind == "elicitation":
-                return  # of an approval that was asked before
-            answer = decided.answer or PersonAnswer("accept" if decided.allowed else "decline")
-            self._answered(call, call.needed, answer)
+            if decided.answer is not None:  # else it is of an approval that was asked before
+                self._answered(call, call.needed, decided.answer)
             return
         if decided.seal is not None and call.seal is not None and decided.seal != call.seal:
             return  # told again, of a question that was asked before this one

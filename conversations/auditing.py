@@ -26,7 +26,6 @@ _COLUMNS = (
     "reason",
     "account_id",
     "status",
-    "result_text",
     "duration_ms",
     "decided_by_id",
     "decided_by__username",
@@ -39,20 +38,23 @@ _COLUMNS = (
 )
 
 
-def _rows(calls: QuerySet[ToolCall]) -> QuerySet[ToolCall, dict[str, Any]]:
-    rows: QuerySet[ToolCall, dict[str, Any]] = calls.values(*_COLUMNS)
+def _rows(calls: QuerySet[ToolCall], *more: str) -> QuerySet[ToolCall, dict[str, Any]]:
+    rows: QuerySet[ToolCall, dict[str, Any]] = calls.values(*_COLUMNS, *more)
     return rows
 
 
 _one = PreparedQuery(lambda call: _rows(ToolCall.objects.filter(pk=call)), UUID)
 
 
-def record_end(call_id: UUID) -> str | None:
-    """Record that a call has ended, as its row now says; the name of who decided it. Two statements."""
+def record_end(call_id: UUID, result: str) -> str | None:
+    """Record that a call has ended, as its row now says; the name of who decided it. Two statements.
+
+    `result` is the text that was just stored: it may be long, and is not read back.
+    """
     row = _one.first(call_id)
     if row is None:
         return None
-    audit.write([_entry(row)])
+    audit.write([_entry(row, result)])
     name: str | None = row["decided_by__username"]
     return name
 
@@ -61,14 +63,15 @@ def record_ends(call_ids: Iterable[UUID]) -> None:
     """Record that these calls have ended; two statements for all of them, none without any."""
     ids = list(call_ids)
     if ids:
-        audit.write([_entry(row) for row in _rows(ToolCall.objects.filter(pk__in=ids).order_by("round", "position"))])
+        calls = ToolCall.objects.filter(pk__in=ids).order_by("round", "position")
+        audit.write([_entry(row, row["result_text"]) for row in _rows(calls, "result_text")])
 
 
-def _entry(row: Mapping[str, Any]) -> AuditRecord:
+def _entry(row: Mapping[str, Any], result: str) -> AuditRecord:
     arguments = row["arguments_text"] if row["arguments"] is None else row["arguments"]
     body = None
     if row["turn__conversation__organization__audit_bodies"]:
-        body = audit.body_of(arguments, row["result_text"])
+        body = audit.body_of(arguments, result)
     return audit.entry(
         AuditAction.TOOL_CALL,
         row["turn__conversation__organization_id"],

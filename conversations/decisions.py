@@ -11,8 +11,6 @@ from chatui.errors import ChatUIError, InvalidRequestError
 from chatui.text import clean, clean_json
 from conversations.models import Question, StandingApproval
 
-DECISIONS = ("allow_once", "allow_always", "deny")
-
 
 class NotSupportedError(ChatUIError):
     """A form of answer that this server does not offer for this question."""

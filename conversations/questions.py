@@ -24,6 +24,8 @@ from conversations.models import Question, ToolCall, Turn
 from conversations.settling import Settled
 from mcpservers.elicitation import checked
 
+NOBODY_DECIDED = "Nobody decided in time. The call was not made."
+
 
 class AlreadyAnsweredError(ChatUIError):
     """Somebody (the same person in another tab, perhaps) was first, or the question has expired or become void."""
@@ -67,7 +69,7 @@ def decide(
         if question is None:
             raise NotFoundError(public_message="There is no such question.")
         if question.state != Question.State.OPEN or question.expires_at <= timezone.now():
-            raise AlreadyAnsweredError
+            raise _too_late(actor, question.pk)
         if question.kind == Question.Kind.AUTHORIZATION:
             if decision.allows:
                 raise NotSupportedError(public_message="Sign in at the server to let this call go on.")
@@ -115,7 +117,7 @@ def elicited(actor: Actor, question_id: UUID, action: str, content: Mapping[str,
         if question is None:
             raise NotFoundError(public_message="There is no such question.")
         if question.state != Question.State.OPEN or question.expires_at <= timezone.now():
-            raise AlreadyAnsweredError
+            raise _too_late(actor, question.pk)
         form = question.details.get("schema")
         given = {"action": action, "content": checked(form, content or {}) if action == "accept" and form else {}}
         answered = answer(actor, question, given)
@@ -184,7 +186,7 @@ def answer(actor: Actor, question: Question, given: Mapping[str, Any]) -> Answer
         .update(state=Question.State.ANSWERED, answer=dict(given), answered_by_id=actor.user_id, answered_at=now)
     )
     if not updated or question.call_id is None:
-        raise AlreadyAnsweredError
+        raise _too_late(actor, question.pk)
     fields: dict[str, Any] = {"status": ToolCall.Status.PENDING}
     if question.kind == Question.Kind.APPROVAL:
         fields["decided_by_id"] = actor.user_id
@@ -193,6 +195,23 @@ def answer(actor: Actor, question: Question, given: Mapping[str, Any]) -> Answer
     decided = _decided(question.call_id, question, given)
     resumed = transitions.resume(turn.pk)
     return Answered(turn.pk, question.call_id, question.pk, question.kind, decided, resumed, audience(question))
+
+
+def _too_late(actor: Actor, question_id: UUID) -> AlreadyAnsweredError:
+    """Says who was first, or what became of the question."""
+    rows = Question.objects.as_system().filter(pk=question_id)
+    match rows.values_list("state", "answered_by", "answered_by__username").first():
+        case (Question.State.ANSWERED, actor.user_id, _):
+            words = "You have answered this already, perhaps in another window."
+        case (Question.State.ANSWERED, _, str(name)):
+            words = f"{name} has answered this already."
+        case (Question.State.OPEN | Question.State.EXPIRED, *_):
+            words = "The time to answer this is over."
+        case (Question.State.VOID, *_):
+            words = "Nobody needs an answer to this any more."
+        case _:
+            words = AlreadyAnsweredError.public_message
+    return AlreadyAnsweredError(public_message=words)
 
 
 def _decided(call_id: UUID, question: Question, given: Mapping[str, Any]) -> Decided:
@@ -230,11 +249,10 @@ def expire() -> Expired:
                 continue
             settled += closed
             ended = ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(
-                status=ToolCall.Status.EXPIRED,
-                result_text="Nobody decided in time. The call was not made.",
+                status=ToolCall.Status.EXPIRED, result_text=NOBODY_DECIDED
             )
             if ended and question.call_id is not None:
-                auditing.record_end(question.call_id)
+                auditing.record_end(question.call_id, NOBODY_DECIDED)
             if transitions.resume(question.turn_id):
                 resumed.append(question.turn_id)
     return Expired(tuple(settled), tuple(resumed))
@@ -244,6 +262,8 @@ def give_up(question_id: UUID) -> tuple[Settled, ...]:
     """Close the question of a running call that waits for it no longer: expired, if its time was over, else void."""
     with writing():
         asked = Question.objects.as_system().filter(pk=question_id)
+        # The turn's row first, as `answer` does: of an answer and this, one is first, and the other sees it.
+        Turn.objects.select_for_update(of=("self",)).filter(questions=question_id).first()
         soon = timezone.now() + timedelta(seconds=1)  # who waited for it has a clock of its own
         state = Question.State.EXPIRED if asked.filter(expires_at__lte=soon).exists() else Question.State.VOID
         return settling.close(asked, state)

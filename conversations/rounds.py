@@ -227,19 +227,20 @@ def finish_call(turn: Turn, call_id: UUID, result: ToolResult, *, asked: bool = 
     for attachment, artifact in zip(attachments, result.artifacts, strict=True):
         attachment.file.save(str(attachment.pk), ContentFile(artifact.data), save=False)
     content = [_content_part(clean_json(dict(part)), attachments) for part in result.content]
+    text = clean(result.text)
     settled: tuple[Settled, ...] = ()
     with writing():
         if asked:
             settled = settling.close(Question.objects.as_system().filter(call=call_id), Question.State.VOID)
         updated = ToolCall.objects.filter(pk=call_id, status__in=ToolCall.OPEN).update(
             status=ToolCall.Status(result.status.value),
-            result_text=clean(result.text),
+            result_text=text,
             result_content=content,
             duration_ms=result.duration_ms,
             account_id=result.account_id,
             **({"verdict": Decision.DENY.value, "reason": clean(result.refusal)} if result.refusal else {}),
         )
-        decided_by = auditing.record_end(call_id) if updated else None
+        decided_by = auditing.record_end(call_id, text) if updated else None
         if updated:
             Attachment.objects.as_system().bulk_create(attachments)
     if not updated:

@@ -89,7 +89,7 @@ def require(actor: Actor, agent_id: UUID) -> None:
         now, subjects = timezone.now(), _subjects(actor, agent_id)
         spent = counters.peek(actor.organization_id, counters.keys_of(limits, subjects, now))
         one_more = {key: value + Spent(requests=1) for key, value in spent.items()}
-        list(_judge(limits, one_more, subjects, now, beginning=True))
+        _judge(limits, one_more, subjects, now, beginning=True)
 
 
 def _require_place(actor: Actor, agent_id: UUID, allowed: Mapping[Per, int]) -> None:

@@ -53,7 +53,9 @@ async def test_a_call_that_needs_a_person_parks_the_turn() -> None:
 
 async def test_an_answer_in_the_same_task_makes_the_call_once_more() -> None:
     toolbox = ScriptedToolbox({"tool": SIGN_IN})
-    events = await events_of(toolbox, answers={"authorization": Decided(call_id(), True)})
+    events = await events_of(
+        toolbox, answers={"authorization": Decided(call_id(), True, answer=PersonAnswer("accept"))}
+    )
     assert [event.answer.action for event in only(events, CallAnswered)] == ["accept"]
     assert toolbox.resumed == [None, Resumed(SIGN_IN, PersonAnswer("accept"))]
     assert len(only(events, CallStarted)) == 2
@@ -63,7 +65,9 @@ async def test_an_answer_in_the_same_task_makes_the_call_once_more() -> None:
 
 async def test_a_declined_sign_in_tells_the_model_and_calls_nothing() -> None:
     toolbox = ScriptedToolbox({"tool": SIGN_IN})
-    events = await events_of(toolbox, answers={"authorization": Decided(call_id(), False)})
+    events = await events_of(
+        toolbox, answers={"authorization": Decided(call_id(), False, answer=PersonAnswer("decline"))}
+    )
     assert len(toolbox.called) == 1
     assert only(events, CallFinished)[0].result.status is ToolStatus.DENIED
     assert "declined" in only(events, CallFinished)[0].result.text
@@ -129,6 +133,13 @@ async def test_an_answer_to_an_approval_does_not_answer_a_question_that_came_lat
                 queue.put_nowait(Decided(event.call_id, True))  # an approval, told once more
                 queue.put_nowait(Decided(event.call_id, False, answer=PersonAnswer("decline")))
     assert only(events, CallFinished)[0].result.text == "decline {}"
+
+
+async def test_an_answer_to_an_approval_does_not_stand_for_a_sign_in_that_came_later() -> None:
+    answers = {"authorization": Decided(call_id(), True)}  # an approval, told once more
+    events = await events_of(ScriptedToolbox({"tool": SIGN_IN}), answers=answers)
+    assert not only(events, CallAnswered)
+    assert events[-1].outcome is Outcome.PARKED
 
 
 async def test_the_time_in_which_a_person_is_asked_is_not_the_turns() -> None:

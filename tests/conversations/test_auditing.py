@@ -227,6 +227,17 @@ def test_secrets_in_arguments_and_results_are_nowhere_in_an_entry(turn: Turn, ma
     assert canary not in json.dumps(list(AuditRecord.objects.as_system().values()), default=str)
 
 
+@pytest.mark.parametrize("bodies", [False, True], ids=["without bodies", "with bodies"])
+def test_a_result_is_not_read_back_to_be_recorded(turn: Turn, make_call: Any, bodies: bool) -> None:
+    Organization.objects.filter(pk=turn.conversation.organization_id).update(audit_bodies=bodies)
+    call = make_call()
+    with CaptureQueriesContext(connection) as made:
+        rounds.finish_call(turn, call.pk, ToolResult(ToolStatus.OK, "a\x00b"))
+    assert not [query["sql"] for query in made if query["sql"].startswith("SELECT") and "result_text" in query["sql"]]
+    (entry,) = entries()
+    assert (entry.body or {}).get("result") == ("a\ufffdb" if bodies else None)
+
+
 def test_the_entry_stays_when_the_chat_is_deleted(turn: Turn, make_call: Any) -> None:
     call = make_call()
     rounds.finish_call(turn, call.pk, ToolResult(ToolStatus.OK, "x"))
@@ -235,7 +246,7 @@ def test_the_entry_stays_when_the_chat_is_deleted(turn: Turn, make_call: Any) ->
 
 
 def test_nothing_is_recorded_of_a_call_that_there_is_not(db: None) -> None:
-    assert auditing.record_end(UUID(int=0)) is None
+    assert auditing.record_end(UUID(int=0), "") is None
     auditing.record_ends([])
     assert not entries()
 
