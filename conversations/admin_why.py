@@ -92,7 +92,7 @@ def why(request: HttpRequest, site: Any) -> HttpResponse:
         given = form.cleaned_data
         explanation = explain(given["user"], given["server"], given["tool"], given["agent"])
         listed = stored_tools(given["server"])
-        tools = [tool.name for tool in listed.tools] if listed else []
+        tools = [(tool.name, tool.shown_name) for tool in listed.tools] if listed else []
     context = {
         **site.each_context(request),
         "title": _("Why can or cannot they use it?"),

@@ -1,29 +1,37 @@
 """Why somebody can, or cannot, use a tool: the verdicts in the order in which they are asked for, by what decides them.
 
-Nothing is decided here. Each step calls what offers and calls go through.
+Nothing is decided here. The answer is what the offer, the verdict at a call and the look at its rows say together; the
+steps tell which of the rows it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import UUID
 
-from accounts import approvers, policy
+from accounts import policy
 from accounts.actors import Actor, find_actor
 from accounts.models import Membership, User
+from agents.deciding import CallVerdict, decide_call
 from agents.models import Agent, AgentServer
 from conversations.models import StandingApproval
+from conversations.standing import always_of
 from mcpservers import catalogue
-from mcpservers.approvals import Do, RuleVerdict, matches, rule_lists, vote_of
-from mcpservers.catalogue import WantedServer
-from mcpservers.giving import given
+from mcpservers.approvals import Do, matches, rule_lists, vote_of
+from mcpservers.authorizing import authorize_call
+from mcpservers.catalogue import OfferedTool, WantedServer
+from mcpservers.entries import Definition
+from mcpservers.errors import NotReadyError
+from mcpservers.giving import given_tool, is_visible
 from mcpservers.models import MCPServer
-from mcpservers.oauth import accounts
+from mcpservers.oauth import accounts, exchange, signins
 from mcpservers.oauth.whose import Whose, whose_account
 from mcpservers.offers import KnownServer
-from mcpservers.pins import REASONS, State
+from mcpservers.pins import OWN_REASONS, REASONS, State
+from mcpservers.transports import late_names
+from mcpservers.visible import revealed
 
 Answer = Literal["yes", "no", "ask", "note"]
 
@@ -46,9 +54,33 @@ class Explanation:
     steps: tuple[Step, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Who asks for which tool, with which agent, and what the offer says of it."""
+
+    actor: Actor
+    server: MCPServer
+    tool: str
+    agent: Agent | None
+    row: AgentServer | None  # the server among the agent's
+    known: KnownServer
+
+    @property
+    def globs(self) -> tuple[str, ...]:
+        return tuple(self.row.tools) if self.row is not None else ()
+
+    @property
+    def offered(self) -> OfferedTool | None:
+        """The tool as it is known, offered or withheld."""
+        return next((each for each in self.known.tools or () if each.name == self.tool), None)
+
+
 def explain(user: User, server: MCPServer, tool: str, agent: Agent | None = None) -> Explanation:
-    """Why `user` can or cannot use `tool` of `server`, with `agent` or whatever agent. From fresh rows."""
-    steps = tuple(_steps(user, server, tool, agent))
+    """Why `user` can or cannot use `tool` of `server`, with `agent` or whatever agent. From fresh rows.
+
+    Text of servers in it is `revealed`.
+    """
+    steps = tuple(replace(step, reason=revealed(step.reason)) for step in _steps(user, server, tool, agent))
     refused = next((step for step in steps if step.answer == "no"), None)
     if refused is not None:
         return Explanation("no", f"It cannot be used. {refused.reason}", steps)
@@ -63,19 +95,35 @@ def _steps(user: User, server: MCPServer, tool: str, agent: Agent | None) -> Ite
         yield Step("Membership", "no", _no_member(user, server.organization_id))
         return
     yield Step("Membership", "yes", "An active member of the organization.")
-    yield _step("Role", policy.allows(actor, policy.Action.CALL_TOOL))
-    row = None
-    if agent is not None:
-        row = AgentServer.objects.filter(agent=agent, server=server).first()
-        yield from _of_agent(actor, agent, server, row, tool)
-    yield Step("Server", "yes", "It is switched on.") if server.enabled else Step("Server", "no", "It is switched off.")
-    grants = [grant for grant in server.grants.all() if not grant.tool or matches(grant.tool, tool)]
-    yield _step("Grant of the server" if server.owner_id is None else "Owner", given(actor, server, grants))
+    if not is_visible(actor, server):
+        yield Step("Server", "no", "It is a server of another person, for that person alone.")
+        return
+    asked = _asked_for(actor, server, tool, agent)
+    refused = False
+    for step in _of_rows(asked):
+        refused = refused or step.answer == "no"
+        yield step
+    yield from _of_rules(asked)
+    yield from _decided(asked, refused)
+
+
+def _asked_for(actor: Actor, server: MCPServer, tool: str, agent: Agent | None) -> _Asked:
+    row = AgentServer.objects.filter(agent=agent, server=server).first() if agent is not None else None
     rules = agent.rules if agent is not None else ()
     (known,) = catalogue.known(actor, [WantedServer(server.pk)], agent_rules=rules)
-    yield from _of_catalogue(known, tool)
-    yield from _of_identity(actor, server, known)
-    yield from _of_rules(actor, server, tool, agent, known)
+    return _Asked(actor, server, tool, agent, row, known)
+
+
+def _of_rows(asked: _Asked) -> Iterator[Step]:
+    """What the rows say before any rule does."""
+    actor, server = asked.actor, asked.server
+    yield _step("Role", policy.allows(actor, policy.Action.CALL_TOOL))
+    if asked.agent is not None:
+        yield from _of_agent(asked, asked.agent)
+    yield Step("Server", "yes", "It is switched on.") if server.enabled else Step("Server", "no", "It is switched off.")
+    yield _step("Grant of the server", given_tool(actor, server, server.grants.all(), asked.tool))
+    yield from _of_catalogue(asked)
+    yield from _of_identity(actor, server, asked.known)
 
 
 def _no_member(user: User, organization_id: UUID) -> str:
@@ -91,34 +139,33 @@ def _step(subject: str, verdict: policy.Verdict) -> Step:
     return Step(subject, "yes" if verdict else "no", verdict.reason)
 
 
-def _of_agent(actor: Actor, agent: Agent, server: MCPServer, row: AgentServer | None, tool: str) -> Iterator[Step]:
+def _of_agent(asked: _Asked, agent: Agent) -> Iterator[Step]:
     if not agent.enabled:
         yield Step("Agent", "no", f"“{agent.name}” is switched off.")
-    yield _step("Grant of the agent", policy.granted(actor, agent.grants.all()))
-    if server.owner_id is not None:
-        answer: Answer = "yes" if agent.user_servers else "no"
-        words = "uses" if agent.user_servers else "does not use"
-        yield Step("Tools of the agent", answer, f"“{agent.name}” {words} people's own servers.")
-    elif row is None:
+    yield _step("Grant of the agent", policy.granted(asked.actor, agent.grants.all()))
+    own = asked.server.owner_id is not None
+    if own and not agent.user_servers:
+        yield Step("Tools of the agent", "no", f"“{agent.name}” does not use people's own servers.")
+    elif asked.row is None and not own:
         yield Step("Tools of the agent", "no", f"“{agent.name}” does not use this server.")
-    elif row.tools and not any(matches(glob, tool) for glob in row.tools):
-        yield Step("Tools of the agent", "no", f"“{agent.name}” takes only {', '.join(row.tools)} of this server.")
+    elif asked.globs and not any(matches(glob, asked.tool) for glob in asked.globs):
+        yield Step("Tools of the agent", "no", f"“{agent.name}” takes only {', '.join(asked.globs)} of this server.")
     else:
         yield Step("Tools of the agent", "yes", f"“{agent.name}” uses it.")
 
 
-def _of_catalogue(known: KnownServer, tool: str) -> Iterator[Step]:
+def _of_catalogue(asked: _Asked) -> Iterator[Step]:
+    known, offered = asked.known, asked.offered
     if known.tools is None:
         words = "Its tools are listed anew in every turn." if known.of_each_turn else "Its tools have not been listed."
         yield Step("Definition of the tool", "note", words)
-        return
-    offered = next((each for each in known.tools if each.name == tool), None)
-    if offered is None:
+    elif offered is None:
         yield Step("Definition of the tool", "no", "The server does not list a tool of this name.")
     elif offered.definition.quarantined:
         yield Step("Definition of the tool", "no", offered.definition.quarantined)
     elif offered.state is not State.ACCEPTED:
-        yield Step("Definition of the tool", "no", offered.withheld or REASONS[offered.state])
+        reasons = REASONS if asked.server.owner_id is None else OWN_REASONS
+        yield Step("Definition of the tool", "no", reasons[offered.state])
     else:
         yield Step("Definition of the tool", "yes", "It is accepted as it is.")
 
@@ -129,7 +176,10 @@ def _of_identity(actor: Actor, server: MCPServer, known: KnownServer) -> Iterato
         yield Step("Set-up", "no", known.problem.message)
     elif server.variables:
         yield Step("Set-up", "yes", "The values that it asks its users for are entered.")
-    if whose_account(server) is not Whose.OWN:
+    whose = whose_account(server)
+    if whose is Whose.ON_BEHALF or late_names(server):
+        yield _on_behalf(actor, server, whose)
+    if whose is not Whose.OWN:
         return
     account = accounts.choose(actor, server)
     if account is None:
@@ -140,65 +190,126 @@ def _of_identity(actor: Actor, server: MCPServer, known: KnownServer) -> Iterato
         yield Step("Sign-in", "yes", f"The account “{account.name}” is used.")
 
 
-def _of_rules(actor: Actor, server: MCPServer, tool: str, agent: Agent | None, known: KnownServer) -> Iterator[Step]:
-    rules = agent.rules if agent is not None else ()
-    for rule_list in rule_lists(server.slug, tool, server=server.rules, groups=actor.group_rules, agent=rules):
-        vote = vote_of(tool, rule_list)
+def _on_behalf(actor: Actor, server: MCPServer, whose: Whose) -> Step:
+    """The chat cannot ask for a sign-in to this site: without one every call fails."""
+    if whose is Whose.ON_BEHALF and not exchange.answers_for(server.pk):
+        return Step("On behalf", "no", "It is called on behalf of people, for which nobody answers who may.")
+    try:
+        sign_in = signins.stored(actor.user_id)
+    except NotReadyError as error:
+        return Step("On behalf", "no", error.public_message)
+    if not sign_in.lives() and "refresh_token" not in sign_in.tokens:
+        return Step("On behalf", "no", "The person's sign-in to this site has expired: they sign out and in again.")
+    return Step("On behalf", "yes", "It is called on behalf of the person, with the sign-in to this site.")
+
+
+def _of_rules(asked: _Asked) -> Iterator[Step]:
+    """What each list says by itself."""
+    actor, server = asked.actor, asked.server
+    rules = asked.agent.rules if asked.agent is not None else ()
+    for rule_list in rule_lists(server.slug, asked.tool, server=server.rules, groups=actor.group_rules, agent=rules):
+        vote = vote_of(asked.tool, rule_list)
         if vote is not None:
             yield Step(f"Rules of {rule_list.origin}", "note", vote.reason)
-    decided = catalogue.decide(server, tool, rules, actor.group_rules)
-    if decided.do is not Do.ASK:
-        yield Step("Decision of the rules", "yes" if decided.do is Do.ALLOW else "no", decided.reason)
+
+
+def _decided(asked: _Asked, refused: bool) -> Iterator[Step]:
+    """What the call itself would be told; of one that the rows refuse already, what the rules alone say."""
+    actor, server = asked.actor, asked.server
+    rules = asked.agent.rules if asked.agent is not None else ()
+    alone = catalogue.decide(server, asked.tool, rules, actor.group_rules)
+    if refused:
+        said: dict[Do, Answer] = {Do.ALLOW: "yes", Do.ASK: "ask", Do.DENY: "no"}
+        yield Step("Decision of the rules", said[alone.do], alone.reason)
         return
-    yield from _asked(actor, server, tool, decided, agent, known)
-
-
-def _asked(
-    actor: Actor, server: MCPServer, tool: str, decided: RuleVerdict, agent: Agent | None, known: KnownServer
-) -> Iterator[Step]:
-    named = approvers.resolve(server.organization_id, decided.approvers) if decided.approvers else None
-    if named is not None and not named.people:
-        yield Step("Decision of the rules", "no", f"{decided.reason} Nobody can approve: {named.problem}.")
+    agent_id = asked.agent.pk if asked.agent is not None else None
+    tool = asked.offered or _unlisted(asked)
+    decided = decide_call(actor, agent_id, tool, always=always_of(actor.user_id, None, agent_id))
+    if decided.do is Do.DENY:
+        yield Step("Decision of the rules", "no", _both(alone.reason, decided.reason))
         return
-    who = "" if named is None else f" It is asked of {', '.join(sorted(named.people.values()))}."
-    always = _standing(actor, server, tool, agent, known) if decided.remember else []
-    may = named is None or actor.user_id in named.people
-    if may and any(counts for counts, _ in always):
-        yield Step("Decision of the rules", "note", decided.reason + who)
-        yield from (Step("Always allowed", "yes" if counts else "note", words) for counts, words in always)
-        return
-    yield Step("Decision of the rules", "ask", decided.reason + who)
-    yield from (Step("Always allowed", "note", words) for _, words in always)
+    if decided.do is Do.ALLOW and alone.do is Do.ASK:
+        yield Step("Decision of the rules", "note", alone.reason)
+        yield Step("Always allowed", "yes", "The person always allows it, and is not asked.")
+    elif decided.do is Do.ALLOW:
+        yield Step("Decision of the rules", "yes", decided.reason)
+    else:
+        yield Step("Decision of the rules", "ask", alone.reason + _of_whom(decided))
+        yield from (Step("Always allowed", "note", words) for words in _allowed_elsewhere(asked, decided))
+    withheld = asked.offered.withheld if asked.offered is not None else ""
+    authorization = authorize_call(actor, server.pk, asked.tool, allow_globs=asked.globs)
+    if withheld or not authorization.allowed:
+        yield Step("The call", "no", withheld or authorization.reason)
 
 
-def _standing(
-    actor: Actor, server: MCPServer, tool: str, agent: Agent | None, known: KnownServer
-) -> list[tuple[bool, str]]:
-    """What the person has allowed for good of this tool: whether it counts everywhere here, and how far it goes."""
-    pins = {each.definition.pin for each in known.tools or () if each.name == tool}
-    rows = StandingApproval.objects.visible_to(actor).filter(server=server, tool=tool, revoked_at=None)
-    found = []
-    for row in rows:
-        if row.definition not in pins:
-            found.append((False, "It was always allowed, for another definition of the tool."))
-        elif row.scope == StandingApproval.Scope.ALWAYS:
-            found.append((True, "The person always allows it."))
-        elif row.scope == StandingApproval.Scope.AGENT and agent is not None and row.agent_id == agent.pk:
-            found.append((True, "The person always allows it with this agent."))
-        elif row.scope == StandingApproval.Scope.CONVERSATION:
-            found.append((False, "The person always allows it in one chat."))
-    return list(dict.fromkeys(found))
+def _both(rule: str, reason: str) -> str:
+    return reason if rule == reason else f"{rule} {reason[:1].upper()}{reason[1:]}"
+
+
+def _of_whom(decided: CallVerdict) -> str:
+    if decided.approvers is None:
+        return ""
+    return f" It is asked of {', '.join(sorted(decided.approvers.values()))}."
+
+
+def _unlisted(asked: _Asked) -> OfferedTool:
+    """A tool of a server whose list is not known: nothing was ever allowed for good of its definition."""
+    definition = Definition(asked.tool, asked.tool, "", "", {}, {}, None, {})
+    return OfferedTool(asked.server.pk, asked.server.slug, asked.server.title, definition, Do.ASK, "")
+
+
+def _allowed_elsewhere(asked: _Asked, decided: CallVerdict) -> Sequence[str]:
+    """What the person has allowed for good of this tool, and why it does not count here."""
+    if not decided.can_remember:
+        return ()
+    pin = asked.offered.definition.pin if asked.offered is not None else ""
+    rows = StandingApproval.objects.visible_to(asked.actor).filter(
+        server=asked.server, tool=asked.tool, revoked_at=None
+    )
+    told = {
+        StandingApproval.Scope.CONVERSATION: "The person always allows it in one chat.",
+        StandingApproval.Scope.AGENT: "The person always allows it with one agent.",
+    }
+    changed = "It was always allowed, for another definition of the tool."
+    found = (told.get(StandingApproval.Scope(row.scope), "") if row.definition == pin else changed for row in rows)
+    return list(dict.fromkeys(words for words in found if words))
 
 
 # --- What somebody would be offered -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
+class PreviewedTool:
+    """`name` is the server's own, as it is; `shown_name` what is shown of it."""
+
+    name: str
+    shown_name: str
+    title: str
+    withheld: str
+    decision: Do
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedServer:
+    """`tools` is None where its list is not known."""
+
+    server_id: UUID
+    title: str
+    problem: str
+    tools: tuple[PreviewedTool, ...] | None
+    of_each_turn: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
-    """What an agent would offer somebody now: `refusal` says why not at all, else its servers with their tools."""
+    """What an agent would offer somebody now: `refusal` says why not at all, else its servers with their tools.
+
+    Text of servers in it is `revealed`, but for the tools' names.
+    """
 
     refusal: str
-    servers: tuple[KnownServer, ...] = ()
+    servers: tuple[PreviewedServer, ...] = ()
 
 
 def preview(user: User, agent: Agent) -> Preview:
@@ -213,4 +324,17 @@ def preview(user: User, agent: Agent) -> Preview:
         return Preview("The agent is switched off.")
     rows = AgentServer.objects.filter(agent=agent)
     wanted = [WantedServer(row.server_id, tuple(row.tools)) for row in rows]
-    return Preview("", tuple(catalogue.known(actor, wanted, agent_rules=agent.rules)))
+    known = catalogue.known(actor, wanted, agent_rules=agent.rules)
+    return Preview("", tuple(_previewed(server) for server in known))
+
+
+def _previewed(server: KnownServer) -> PreviewedServer:
+    tools = None if server.tools is None else tuple(_previewed_tool(tool) for tool in server.tools)
+    problem = revealed(server.problem.message) if server.problem is not None else ""
+    return PreviewedServer(server.server_id, revealed(server.title), problem, tools, server.of_each_turn)
+
+
+def _previewed_tool(tool: OfferedTool) -> PreviewedTool:
+    words = [revealed(text) for text in (tool.name, tool.title, tool.withheld, tool.reason)]
+    shown, title, withheld, reason = words
+    return PreviewedTool(tool.name, shown, title, withheld, tool.decision, reason)

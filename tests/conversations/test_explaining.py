@@ -230,3 +230,32 @@ def test_values_of_variables_are_not_told(alice: User, bob: User, server: MCPSer
         response = page(alice, name, user=bob.pk, server=server.pk, tool="write", agent=agent.pk)
         assert response.status_code == 200
         assert "canary" not in response.content.decode()
+
+
+HIDDEN = "re\u200bad\u202e"
+
+
+def test_what_an_eye_cannot_see_in_a_servers_text_is_written_out(
+    alice: User, bob: User, server: MCPServer, agent: Agent
+) -> None:
+    tools = [{"name": HIDDEN, "title": f"Read {HIDDEN}", "inputSchema": {"type": "object"}}]
+    found = Discovery(tools=tools, warnings=[], instructions="", complete=True)
+    entries.store(entries.Address(server.pk, server.definition_hash()), "notes", found, entries.new_revision())
+    preview_page = page(alice, "preview", user=bob.pk, agent=agent.pk).content.decode()
+    assert "re⟨U+200B⟩ad⟨U+202E⟩" in preview_page
+    assert not {"\u200b", "\u202e"} & set(preview_page)
+    _save(server, rules=[{"tool": HIDDEN, "do": "ask", "approvers": ["group:gone"]}])
+    why_page = page(alice, "why", user=bob.pk, server=server.pk, tool=HIDDEN, agent=agent.pk)
+    assert "⟨U+200B⟩" in why_page.context["explanation"].summary
+    told = why_page.content.decode().partition('role="status"')[2]
+    assert "re⟨U+200B⟩ad⟨U+202E⟩" in told
+    assert not {"\u200b", "\u202e"} & set(told)
+
+
+def test_on_behalf_of_who_has_not_signed_in_nothing_is_called(bob: User, server: MCPServer, agent: Agent) -> None:
+    _save(server, oauth={"client_id": "c", "obo": {}})
+    assert "nobody answers" in answer_of(explain(bob, server, "read", agent), "On behalf")[1]
+    _save(server, obo_author="operator")
+    explanation = explain(bob, server, "read", agent)
+    assert explanation.answer == "no"
+    assert "called on your behalf" in explanation.summary
