@@ -241,6 +241,8 @@ async def test_the_page_before_names_every_permission_that_is_asked_for(
     shown = await browser.page(f"{BEGIN}?account={account.pk}&scopes=notes:extra")
     listed = re.findall(r"<li><code>([^<]+)</code>", shown)
     assert set(listed) == {*account.scopes, "notes:read", "notes:write", "notes:extra", "offline_access"}
+    assert words(shown).split("Also wants")[1].split()[0] == "notes:extra"
+    assert "Also wants" not in words(await browser.page(BEGIN))
     url = await begin(browser, account=str(account.pk), scopes="notes:extra")
     assert dict(parse_qsl(urlsplit(url).query))["scope"].split() == listed
 
@@ -338,14 +340,33 @@ async def test_a_broken_sign_in_service_ends_on_a_page_that_says_what_can_be_don
     assert await accounts() == 0
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (authfaults.html, "no_metadata"),
+        (authfaults.endless, "too_large"),
+        (authfaults.redirect("http://169.254.169.254/PLANTED", 307), "address_refused"),
+        ({"issuer": "https://PLANTED.example"}, "issuer_mismatch"),
+        ({"registration_endpoint": None}, "no_registration"),
+    ],
+)
 async def test_a_server_without_usable_metadata_is_said_at_the_beginning(
-    as_user: Enter, bob: User, notes: MCPServer, auth: FakeAuthServer
+    as_user: Enter, bob: User, notes: MCPServer, auth: FakeAuthServer, fault: Any, reason: str
 ) -> None:
-    for endpoint in ("metadata", "openid"):
-        auth.on(endpoint, authfaults.html)
-    response = await (await as_user(bob)).post(BEGIN)
+    if isinstance(fault, dict):
+        auth.metadata_changes = fault
+    else:
+        for endpoint in ("metadata", "openid"):
+            auth.on(endpoint, fault)
+    response = await (await as_user(bob)).post(BEGIN, back=CHAT, window="1")
+    html = response.content.decode()
     assert response.status_code == 400
-    assert "Notes was not connected" in words(response.content.decode())
+    assert "Notes was not connected" in words(html)
+    assert "administrator" in words(html) or "later" in words(html)
+    assert "PLANTED" not in words(html)
+    assert news_of(html)["type"] == "sign-in-failed"
+    assert await failures() == [(bob.pk, notes.organization_id, "notes", reason)]
+    assert (await accounts(), await LinkAttempt.objects.as_system().acount()) == (0, 0)
 
 
 async def test_a_sign_in_leads_back_to_this_organization_and_nowhere_else(
