@@ -63,13 +63,15 @@ async def begin(request: HttpRequest, actor: Actor, server: str) -> HttpResponse
 
 def _interstitial(request: HttpRequest, actor: Actor, server: MCPServer, asked: Wanted) -> HttpResponse:
     known, account = discovery.known(server), _own(actor, server, asked.account_id)
+    scopes, had = flow.scopes_for(server, known, account, asked.scopes), account.scopes if account is not None else ()
     context = {
         "server": server,
         "host": host_of(server),
         "issuer": known.issuer if known is not None else "",
         "asked": asked,
         "account": account.name if account is not None else "",
-        "scopes": flow.scopes_for(server, known, account, asked.scopes),
+        "scopes": [scope for scope in scopes if not had or scope in had],
+        "new_scopes": [scope for scope in scopes if had and scope not in had],
         "needless": identity_of(server) in ("organization", "on_behalf"),
     }
     return render(request, "linking/begin.html", context)

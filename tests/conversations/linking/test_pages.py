@@ -11,6 +11,8 @@ import pytest
 from accounts.models import Membership, Organization, Role, User
 from chatui.rows import in_rows
 from conversations.supervisor import Supervisor
+from mcpservers import catalogue
+from mcpservers.catalogue import ServerState
 from mcpservers.models import LinkedAccount, MCPServer, ServerGrant, UserVariables
 from tests.conversations.linking.conftest import Enter
 
@@ -72,6 +74,37 @@ async def test_each_server_shows_its_state_what_it_wants_and_who_uses_it(
     assert "Used by Helper" in shown
     assert "with an account of the organization" in shown
     assert "Secret server" not in shown
+
+
+@pytest.mark.parametrize(
+    ("role", "state", "words_of"),
+    [
+        ("member", "error", "It fails. If this stays so, tell an administrator."),
+        ("admin", "error", "It fails. Test it in the administration"),
+        ("member", "unknown", "It fails. Look again"),
+    ],
+)
+async def test_what_is_wrong_comes_with_a_way_out(
+    house: Supervisor,
+    as_user: Enter,
+    bob: User,
+    organization: Organization,
+    make_server: MakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    role: str,
+    state: Any,
+    words_of: str,
+) -> None:
+    def prepare() -> None:
+        Membership.objects.filter(user=bob).update(role=role)
+        make_server(organization, "wiki", title="Wiki", oauth=None)
+
+    async def states(*_: Any) -> list[ServerState]:
+        return [ServerState("wiki", "Wiki", state, "It fails.")]
+
+    await in_rows(prepare)
+    monkeypatch.setattr(catalogue, "server_states", states)
+    assert words_of in words(await (await as_user(bob)).page(PAGE))
 
 
 async def test_ones_own_accounts_are_listed_with_what_they_may_and_nobody_elses(
