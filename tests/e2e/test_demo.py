@@ -1,0 +1,37 @@
+"""The whole demo before a browser, started as `make demo` starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.demo.test_running import demo, free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(180)]
+
+
+async def test_the_demo_answers_a_suggested_question_with_its_tools(browser: Browser, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        running = await asyncio.to_thread(stack.enter_context, demo(tmp_path / "var", free_port()))
+        page = await browser.new_page()
+        page.set_default_timeout(15_000)
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        await page.goto(running.link)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("button", name="What time is it in Shanghai and in New York?").click()
+        await expect(page.locator(".calls-summary")).to_contain_text("2 tool calls · Café tools")
+        line = page.locator(".call").first.locator(".call-open")
+        await expect(page.locator(".call-state")).to_have_text(["Done", "Done"])
+        await line.click()
+        await expect(page.locator(".call-details").first).to_contain_text("Asia/Shanghai")
+        await expect(page.locator(".answer")).to_contain_text(re.compile(r"Shanghai.*\d\d:\d\d", re.DOTALL))
+        await expect(page.locator("#polite")).to_have_text("The answer is complete.")
+        assert errors == []
+        await page.context.close()
+        assert (await asyncio.to_thread(running.stop)).strip() == ""
