@@ -98,7 +98,7 @@ class ConnectionManager:
         `ConnectionLostError`: nobody keeps a place for ever.
         """
         connection = await self._lend(target)
-        longest = LEASE_CALLS * settings.MCP["CALL_MAX_SECONDS"]
+        longest = LEASE_CALLS * _longest_call(target)
         try:
             async with asyncio.timeout(longest) as lease:
                 yield connection
@@ -258,14 +258,14 @@ class ConnectionManager:
         self._weigh(connection)
         connection.retired = True
         if connection.leases:
-            longest = settings.MCP["CALL_MAX_SECONDS"]
+            longest = _longest_call(connection.target)
             self._timers[connection.id] = asyncio.get_running_loop().call_later(longest, self._overdue, connection)
         else:
             self._close(connection)
 
     def _overdue(self, connection: Connection) -> None:
         """It was to be closed, and whoever has it does not give it back."""
-        title, longest = connection.target.title, settings.MCP["CALL_MAX_SECONDS"]
+        title, longest = connection.target.title, _longest_call(connection.target)
         message = f"A connection to “{title}” that was to end was still in use after {longest:g} seconds, and closed."
         connection.error = connection.error or ConnectionLostError(message)
         self._note_overdue(connection, message)
@@ -361,6 +361,12 @@ class ConnectionManager:
             self._stop_timer(connection)
         closing = [connection.aclose(grace) for connection in list(self._all.values())]
         await asyncio.gather(*closing, *openings, *self._closing, return_exceptions=True)
+
+
+def _longest_call(target: ConnectionTarget) -> float:
+    """How many seconds a call may take, and a person to answer what it asks."""
+    seconds: float = max(settings.MCP["CALL_MAX_SECONDS"], target.timeout) + settings.TURN["LIVE_QUESTION_SECONDS"]
+    return seconds
 
 
 def _info(connection: Connection, now: float) -> ConnectionInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,9 +132,10 @@ async def test_a_stale_connection_does_not_stand_in_the_way_of_its_successor() -
 
 
 async def test_who_keeps_a_connection_for_ever_is_ended_and_its_place_is_free(settings: Any) -> None:
-    settings.MCP = settings.MCP | {"CALL_MAX_SECONDS": 0.2, "USER_CONNECTIONS": 1, "BUSY_SECONDS": 10}
+    settings.MCP = settings.MCP | {"CALL_MAX_SECONDS": 0.1, "USER_CONNECTIONS": 1, "BUSY_SECONDS": 10}
+    settings.TURN = settings.TURN | {"LIVE_QUESTION_SECONDS": 0.1}
     async with FakeMCPServer() as server, managed() as manager:
-        kept, waiting = of_user(server, "bob"), of_user(server, "bob")
+        kept, waiting = replace(of_user(server, "bob"), timeout=0.1), of_user(server, "bob")
 
         async def keep() -> None:
             async with manager.borrow(kept):
@@ -148,9 +150,10 @@ async def test_who_keeps_a_connection_for_ever_is_ended_and_its_place_is_free(se
 
 
 async def test_what_was_to_be_closed_and_is_not_given_back_is_closed_in_mid_call_and_says_why(settings: Any) -> None:
-    settings.MCP = settings.MCP | {"CALL_MAX_SECONDS": 0.2}
+    settings.MCP = settings.MCP | {"CALL_MAX_SECONDS": 0.1}
+    settings.TURN = settings.TURN | {"LIVE_QUESTION_SECONDS": 0.1}
     async with FakeMCPServer() as server, managed() as manager:
-        where = of_user(server, "bob")
+        where = replace(of_user(server, "bob"), timeout=0.1)
         async with manager.borrow(where) as connection:
             server.on("tools/call", hang)
             manager.drop(where.server_id)
