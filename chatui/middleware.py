@@ -1,4 +1,4 @@
-"""Middleware of our own: static files without leaving the event loop, and each part of the site's content policy."""
+"""Middleware of our own: storable queries, static files without leaving the event loop, the site's content policy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from csp.middleware import CSPMiddleware, PolicyParts
@@ -13,9 +14,35 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
+from django.utils.decorators import sync_and_async_middleware
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 NO_DEVICES = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
+
+
+@sync_and_async_middleware
+def clean_query(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """NUL in a query becomes a replacement character, as in every other text: no database can look for it."""
+    if iscoroutinefunction(get_response):
+
+        async def answer(request: HttpRequest) -> HttpResponseBase:
+            _clean(request)
+            response: HttpResponseBase = await get_response(request)
+            return response
+
+        return answer
+
+    def answer_now(request: HttpRequest) -> Any:
+        _clean(request)
+        return get_response(request)
+
+    return answer_now
+
+
+def _clean(request: HttpRequest) -> None:
+    query = request.META.get("QUERY_STRING", "")
+    if "%00" in query:  # the only way to write it there
+        request.META["QUERY_STRING"] = query.replace("%00", quote("\ufffd"))
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # WhiteNoise has no type stubs

@@ -48,6 +48,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "chatui.health.health_middleware",
+    "chatui.middleware.clean_query",
     "django.middleware.security.SecurityMiddleware",
     "chatui.middleware.PolicyMiddleware",
     "chatui.middleware.StaticFilesMiddleware",

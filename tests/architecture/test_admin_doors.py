@@ -186,3 +186,14 @@ def test_what_hangs_on_a_row_is_not_reached_through_another(world: World) -> Non
     version.refresh_from_db()
     assert version.decision == ""
     assert LinkedAccount.objects.as_system().filter(pk=account.pk).exists()
+
+
+def test_a_character_that_no_database_takes_is_looked_for_without_a_fault(world: World) -> None:
+    client = clients_of(world)["superuser"]
+    lists = [reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist") for model in site._registry]
+    pins = reverse("admin:mcpservers_mcpserver_pins", args=[world.acme[MCPServer].pk])
+    for page in [*lists, pins]:
+        assert client.get(page, {"q": "a\0"}).status_code == 200, page
+    assert client.get(reverse("admin:search"), {"s": "a\0"}).status_code == 200
+    why = reverse("admin:why")
+    assert client.get(why, dict.fromkeys(guesses(world), "a\0")).status_code == 200
