@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py \
 	test_elicitations.py test_approvals.py test_supervisor.py test_checkpoints.py test_retention.py api/test_turns.py)
 
-.PHONY: demo test soak real-servers lint types bench conformance docs clean
+LOWEST := var/lowest
+LOWEST_TESTS := tests/agents tests/chatui tests/accounts tests/mcpservers/test_connection.py tests/conversations/test_consumers.py
+
+.PHONY: demo test test-lowest soak real-servers lint types bench conformance docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatui needs Python 3.11 or newer.")'
@@ -26,6 +29,14 @@ demo: $(VENV)/.installed  ## a running chat with a demo organization on http://1
 test: $(VENV)/.installed-dev  ## all tests, on PostgreSQL and Redis; then what must hold on SQLite too
 	$(BIN)/python -m pytest -n auto --dist loadfile
 	TEST_DATABASE=sqlite $(BIN)/python -m pytest -n auto --dist loadfile $(SQLITE_TESTS)
+
+test-lowest:  ## those that touch other people's packages most, with the oldest releases that pyproject.toml allows
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --extra production --python $(LOWEST)/bin/python \
+		--output-file $(LOWEST)/oldest.txt pyproject.toml
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --constraints $(LOWEST)/oldest.txt --editable '.[dev,production]'
+	$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 
 soak: $(VENV)/.installed-dev  ## two minutes of dying sockets, servers and processes under many callers
 	SOAK_SECONDS=120 $(BIN)/python -m pytest tests/mcpservers/test_soak.py -s
