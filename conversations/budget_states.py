@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -69,12 +70,23 @@ class Place:
     taken: int
 
 
-def budgets_of(actor: Actor) -> list[BudgetState]:
-    """Every limit that bounds what the actor does, one's own first; nothing is written. Four queries at most.
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Every limit that bounds what somebody does, one's own first, and the place that there is for answers at once."""
 
-    Without limits one query.
-    """
-    limits = limits_of(usage.budgets_of.first(actor.organization_id) or ())
+    budgets: tuple[BudgetState, ...]
+    place: Place
+
+
+def bounds_of(actor: Actor) -> Bounds:
+    """What bounds the actor; nothing is written. Five queries at most, without limits two."""
+    stored = usage.budgets_of.first(actor.organization_id) or ()
+    allowed = running_of(stored, settings.TURN["PER_USER"])
+    taken = Turn.objects.filter(started_by=actor.user_id, status=Turn.Status.RUNNING).count()
+    return Bounds(tuple(_states(actor, limits_of(stored))), Place(allowed["user"], taken))
+
+
+def _states(actor: Actor, limits: Sequence[Limit]) -> list[BudgetState]:
     if not limits:
         return []
     pers = {limit.per for limit in limits}
@@ -102,10 +114,3 @@ def budgets_of(actor: Actor) -> list[BudgetState]:
 def _state(limit: Limit, key: Key, spent: float, names: dict[UUID, str], now: datetime) -> BudgetState:
     name = names.get(key.subject, "")
     return BudgetState(limit.per, limit.measure, limit.period, name, limit.amount, spent, ending(limit.period, now))
-
-
-def place_of(actor: Actor) -> Place:
-    """The actor's answers at once; two queries."""
-    allowed = running_of(usage.budgets_of.first(actor.organization_id) or (), settings.TURN["PER_USER"])
-    taken = Turn.objects.filter(started_by=actor.user_id, status=Turn.Status.RUNNING).count()
-    return Place(allowed["user"], taken)

@@ -78,12 +78,13 @@ def _periods(span: Span) -> list[tuple[str, str, bool]]:
 
 def _own(actor: Actor, span: Span) -> dict[str, Any]:
     records = usage_report.own_records(actor, span)
+    bounds = budget_states.bounds_of(actor)
     return {
         "own": usage_report.total(records),
         "own_agents": _shown(usage_report.grouped(actor, records, "agent")),
         "own_models": _shown(usage_report.grouped(actor, records, "model")),
-        "budgets": budget_states.budgets_of(actor),
-        "place": budget_states.place_of(actor),
+        "budgets": bounds.budgets,
+        "place": bounds.place,
         "amounts": bool(policy.allows(actor, Action.READ_USAGE)),
     }
 

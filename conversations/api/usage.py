@@ -24,15 +24,15 @@ async def own(call: Call) -> HttpResponse:
 def own_json(actor: Actor, span: Span) -> dict[str, Any]:
     """`{since, until, total, agents, models, budgets, running}`. Of others' budgets only the share is told."""
     records = usage_report.own_records(actor, span)
-    place = budget_states.place_of(actor)
+    bounds = budget_states.bounds_of(actor)
     everything = bool(policy.allows(actor, Action.READ_USAGE))
     return {
         **_span_json(span),
         "total": _sums(usage_report.total(records)),
         "agents": [_named(row) for row in usage_report.grouped(actor, records, "agent")],
         "models": [_named(row) for row in usage_report.grouped(actor, records, "model")],
-        "budgets": [state.json(amounts=everything or state.per == "user") for state in budget_states.budgets_of(actor)],
-        "running": {"now": place.taken, "at_once": place.amount},
+        "budgets": [state.json(amounts=everything or state.per == "user") for state in bounds.budgets],
+        "running": {"now": bounds.place.taken, "at_once": bounds.place.amount},
     }
 
 

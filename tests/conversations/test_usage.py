@@ -14,11 +14,12 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts import audit
-from accounts.actors import Actor
+from accounts.actors import Actor, find_actor
 from accounts.models import AuditAction, AuditRecord, BudgetCounter, Group, Membership, Organization, Role, User
 from agents.models import Agent
 from chatui.errors import InvalidRequestError
 from conversations import usage_report
+from conversations.budget_states import bounds_of
 from conversations.models import UsageRecord
 from conversations.usage_report import span_of
 
@@ -236,6 +237,19 @@ def test_the_page_is_a_constant_number_of_queries(
     client = client_of(alice)
     with django_assert_max_num_queries(22):
         client.get(PAGE)
+
+
+def test_what_bounds_one_is_read_once(bob: User, organization: Organization, django_assert_num_queries: Any) -> None:
+    actor = find_actor(bob.pk, organization.pk)
+    assert actor is not None
+    bounds_of(actor)  # whose queries are written once
+    with django_assert_num_queries(2):
+        assert bounds_of(actor).budgets == ()
+    bound(organization, {"per": "user", "tokens_per_day": 600, "running_turns": 5})
+    with django_assert_num_queries(4) as queries:  # two of them for what is spent, which was never counted
+        bounds = bounds_of(actor)
+    assert len([query for query in queries if "accounts_organization" in query["sql"]]) == 1
+    assert (len(bounds.budgets), bounds.place.amount, bounds.place.taken) == (1, 5, 0)
 
 
 # --- The API ------------------------------------------------------------------------------------------------------
