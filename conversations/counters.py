@@ -86,10 +86,13 @@ def peek(organization_id: UUID, keys: Sequence[Key]) -> dict[Key, Spent]:
     return {key: found.get(key) or _from_records(organization_id, key) for key in keys}
 
 
-def add(organization_id: UUID, keys: Sequence[Key], more: Spent, *, recorded: bool) -> dict[Key, Spent]:
+def add(
+    organization_id: UUID, keys: Sequence[Key], more: Spent, *, recorded: datetime | None = None
+) -> dict[Key, Spent]:
     """Add `more` to the counters and return what they then hold. Inside `writing()`.
 
-    `recorded`: it is in the records already, from which a counter is made that there is not yet.
+    `recorded`: the time of the record in which it is already. A counter that there is not yet is made from the records
+    of its period, so `more` is in it unless the turn began in the period before.
     """
     rows = list(_locked(organization_id, keys))
     made: set[Key] = set()
@@ -97,8 +100,7 @@ def add(organization_id: UUID, keys: Sequence[Key], more: Spent, *, recorded: bo
         made = _make_missing(organization_id, keys)
         rows = list(_locked(organization_id, keys))
     found = _values(rows, keys)
-    if not recorded:
-        made = set()
+    made = {key for key in made if recorded is not None and recorded >= key.began}
     old = [row.pk for row in rows if _key(row) in found.keys() - made]
     BudgetCounter.objects.as_system().filter(pk__in=old).update(
         tokens=F("tokens") + more.tokens,

@@ -75,7 +75,7 @@ def open_turn(actor: Actor, agent_id: UUID, *, tools: bool = True, hidden: bool 
         return Opened()
     now, subjects = timezone.now(), _subjects(actor, agent_id)
     keys = counters.keys_of(limits, subjects, now)
-    spent = counters.add(actor.organization_id, keys, Spent(requests=1), recorded=False)
+    spent = counters.add(actor.organization_id, keys, Spent(requests=1))
     if not tools:
         limits = [limit for limit in limits if limit.measure != "calls"]
     nearly = _judge(limits, spent, subjects, now, beginning=True)

@@ -45,7 +45,7 @@ def record_counted(
         before = UsageRecord.objects.as_system().filter(turn_id=turn.pk).first()
         after = _store(turn, spent)
         keys = counters.keys_of(limits, subjects, now)
-        return counters.add(organization, keys, _difference(before, after), recorded=True)
+        return counters.add(organization, keys, _difference(before, after), recorded=after.created_at)
 
 
 def _difference(before: UsageRecord | None, after: UsageRecord) -> Spent:

@@ -9,6 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.actors import Actor, find_actor
@@ -208,6 +210,34 @@ class TestCounting:
         tokens = BudgetCounter.objects.as_system().order_by("began").values_list("tokens", flat=True)
         assert list(tokens) == [0, 10]
 
+    def test_a_round_of_yesterdays_turn_is_counted_today_in_a_counter_of_todays_own(
+        self, actor: Actor, agent: Agent, organization: Organization, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bound(organization, {"per": "user", "tokens_per_day": 900, "tokens_per_month": 9000})
+        evening = timezone.now().replace(day=14, hour=23)
+        monkeypatch.setattr(spending.timezone, "now", lambda: evening)
+        turn = begun(actor, agent)
+        spend(actor, turn, 1, input_tokens=100)
+        monkeypatch.setattr(spending.timezone, "now", lambda: evening + timedelta(hours=2))
+        spend(actor, turn, 2, input_tokens=130)
+        spend(actor, turn, 3, input_tokens=135)
+        rows = BudgetCounter.objects.as_system().order_by("period", "began").values_list("period", "tokens")
+        assert list(rows) == [("day", 100), ("day", 35), ("month", 135)]
+
+    def test_a_round_locks_no_counter_of_requests(
+        self, actor: Actor, agent: Agent, organization: Organization, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bound(organization, {"per": "user", "requests_per_minute": 9}, {"per": "agent", "tokens_per_day": 900})
+        noon = timezone.now().replace(hour=12)
+        monkeypatch.setattr(spending.timezone, "now", lambda: noon)
+        turn = begun(actor, agent)
+        minute = BudgetCounter.objects.as_system().get(period="minute")
+        with CaptureQueriesContext(connection) as made:
+            spend(actor, turn, input_tokens=10)
+        ours = [query["sql"] for query in made if "budgetcounter" in query["sql"]]
+        assert ours
+        assert not [sql for sql in ours if str(minute.subject_id) in sql or minute.subject_id.hex in sql]
+
     def test_a_round_counts_no_requests(
         self, actor: Actor, agent: Agent, organization: Organization, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -242,8 +272,10 @@ class TestCounting:
         assert begun(actor, agent, tools=False)
 
     def test_a_refused_question_does_not_count_as_one(
-        self, actor: Actor, agent: Agent, organization: Organization
+        self, actor: Actor, agent: Agent, organization: Organization, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        noon = timezone.now().replace(hour=12)
+        monkeypatch.setattr(spending.timezone, "now", lambda: noon)
         bound(organization, {"per": "user", "requests_per_minute": 1, "tokens_per_day": 100})
         over(begun(actor, agent))
         for _ in range(3):
