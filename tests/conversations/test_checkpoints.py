@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -38,21 +38,30 @@ def written(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Written:
     return found
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0)
+class Watched(Checkpoints):
+    """Tells when its timer, or the end of the write before, let it look at what is due."""
+
+    def __init__(self) -> None:
+        super().__init__("here")
+        self.looked = asyncio.Event()
+
+    def _write(self) -> None:
+        super()._write()
+        self.looked.set()
+
+    async def next_look(self) -> None:
+        await self.looked.wait()
+        self.looked.clear()
 
 
-async def finished(checkpoints: Checkpoints) -> None:
-    await until(lambda: checkpoints.writing is not None)
+async def finished(checkpoints: Watched) -> None:
+    await checkpoints.next_look()
     assert checkpoints.writing is not None
     await checkpoints.writing
 
 
 async def test_turns_that_are_due_are_stored_together_as_they_are_then(written: Written) -> None:
-    checkpoints, one, two = Checkpoints("here"), uuid4(), uuid4()
+    checkpoints, one, two = Watched(), uuid4(), uuid4()
     seen = [1]
     checkpoints.due(one, lambda: progress(seen[0]))
     checkpoints.due(two, lambda: progress(7))
@@ -63,7 +72,7 @@ async def test_turns_that_are_due_are_stored_together_as_they_are_then(written: 
 
 
 async def test_a_settled_turn_is_not_stored_any_more(written: Written) -> None:
-    checkpoints, one, two = Checkpoints("here"), uuid4(), uuid4()
+    checkpoints, one, two = Watched(), uuid4(), uuid4()
     checkpoints.due(one, lambda: progress(1))
     checkpoints.due(two, lambda: progress(2))
     await checkpoints.settle(one)
@@ -83,9 +92,9 @@ async def test_settling_waits_for_what_is_being_stored_of_that_turn_alone(
         return set()
 
     monkeypatch.setattr(transitions, "checkpoint", store)
-    checkpoints, turn, other = Checkpoints("here"), uuid4(), uuid4()
+    checkpoints, turn, other = Watched(), uuid4(), uuid4()
     checkpoints.due(turn, lambda: progress(1))
-    await until(begun.is_set)
+    await asyncio.to_thread(begun.wait, 10)
     await checkpoints.settle(other)
     settling = asyncio.ensure_future(checkpoints.settle(turn))
     await asyncio.sleep(0)
@@ -107,17 +116,17 @@ async def test_an_older_state_never_overtakes_a_newer_one(monkeypatch: pytest.Mo
         return set()
 
     monkeypatch.setattr(transitions, "checkpoint", store)
-    checkpoints, turn = Checkpoints("here"), uuid4()
+    checkpoints, turn = Watched(), uuid4()
     checkpoints.due(turn, lambda: progress(1))
-    await until(begun.is_set)
+    await asyncio.to_thread(begun.wait, 10)
+    await checkpoints.next_look()
     first = checkpoints.writing
     checkpoints.due(turn, lambda: progress(2))
-    await until(lambda: checkpoints._timer is None)  # the second is due while the first is still being written
+    await checkpoints.next_look()  # the second is due while the first is still being written
     assert checkpoints.writing is first
     go.set()
     assert first is not None
     await first
-    await until(lambda: checkpoints.writing is not first)
     await finished(checkpoints)
     assert order == [1, 2]
 
@@ -135,12 +144,10 @@ async def test_a_checkpoint_that_fails_does_not_stop_the_next(
         return set()
 
     monkeypatch.setattr(transitions, "checkpoint", store)
-    checkpoints, turn = Checkpoints("here"), uuid4()
+    checkpoints, turn = Watched(), uuid4()
     checkpoints.due(turn, lambda: progress(1))
     await finished(checkpoints)
-    first = checkpoints.writing
     checkpoints.due(turn, lambda: progress(2))
-    await until(lambda: checkpoints.writing is not first)
     await finished(checkpoints)
     assert calls == [0, 1]
     assert "A checkpoint of 1 turns failed" in caplog.text

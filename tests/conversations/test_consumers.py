@@ -17,7 +17,7 @@ from accounts.models import ApiKey, Membership, User
 from agents.models import Agent
 from chatui.routing import websocket
 from chatui.rows import in_rows
-from conversations import hints, supervisor
+from conversations import hints, supervisor, transitions
 from conversations.models import Conversation, Message, Turn
 from tests.conversations.chat import Chat, Closed, cookie_of, gapless
 from tests.fakes.endpoint import Endpoint, chunks, delta, failure, never, text
@@ -588,19 +588,23 @@ async def test_a_shutdown_waits_for_turns_that_finish_in_time(
 
 
 async def test_what_was_shown_is_stored_within_a_checkpoint_not_only_at_the_end(
-    owner: User, endpoint: Endpoint, settings: Any
+    owner: User, endpoint: Endpoint, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.TURN = {**settings.TURN, "CHECKPOINT_SECONDS": 0.01}
-    gate = asyncio.Event()
+    gate, stored, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+    checkpoint = transitions.checkpoint
+
+    def store(*given: Any) -> Any:
+        found = checkpoint(*given)
+        loop.call_soon_threadsafe(stored.set)
+        return found
+
+    monkeypatch.setattr(transitions, "checkpoint", store)
     endpoint.script(text("shown", gate))
     async with await Chat.of(owner) as chat:
         turn_id = await chat.start()
         await chat.until("text.delta")
-        task = None
-        while task is None:
-            task = supervisor.current().checkpoints.writing
-            await asyncio.sleep(0)
-        await task
+        await stored.wait()
         assert stored_text(await message_of(turn_id)) == "shown"
         gate.set()
         await chat.until("turn.finished")

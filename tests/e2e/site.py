@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,14 +102,12 @@ async def site(transactional_db: None, browser: Browser, settings: Any) -> Async
     from conversations import supervisor
 
     application = ProtocolTypeRouter({"http": get_asgi_application(), "websocket": websocket})
-    config = uvicorn.Config(application, port=0, lifespan="off", log_level="error", ws="websockets-sansio")
+    listener = socket.create_server(("127.0.0.1", 0))  # from here on whoever connects is answered, if a little later
+    config = uvicorn.Config(application, lifespan="off", log_level="error", ws="websockets-sansio")
     server = uvicorn.Server(config)
     server.capture_signals = _no_signals  # type: ignore[method-assign]  # Ctrl-C is pytest's
-    serving = asyncio.create_task(server.serve(), name="site")
-    while not server.started:  # noqa: ASYNC110  # uvicorn offers nothing to wait for
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    here = Site(f"http://127.0.0.1:{port}", browser)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="site")
+    here = Site(f"http://127.0.0.1:{listener.getsockname()[1]}", browser)
     try:
         yield here
         for context in browser.contexts:

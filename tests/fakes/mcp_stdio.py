@@ -1,7 +1,8 @@
 """An MCP server over stdio, run as a child, with faults that its arguments switch on. It needs only Python.
 
 `python tests/fakes/mcp_stdio.py [--banner] [--noise] [--crash] [--die-in-call] [--hang-initialize] [--hang-call]
-[--ignore-end] [--grandchild FILE] [--big N] [--malformed] [--modern] [--log TEXT] [--half-character]`
+[--ignore-end] [--grandchild FILE] [--big N] [--malformed] [--modern] [--log TEXT] [--half-character]
+[--tell PORT]`
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -35,6 +37,7 @@ arguments.add_argument("--grandchild", default="")
 arguments.add_argument("--record", default="")
 arguments.add_argument("--big", type=int, default=0)
 arguments.add_argument("--log", default="")
+arguments.add_argument("--tell", type=int, default=0)
 options = arguments.parse_args()
 
 
@@ -79,6 +82,8 @@ def answer(request: dict[str, Any]) -> None:
     info = {"name": "stdio-fake", "version": "1"}
     match method:
         case "initialize" if options.hang_initialize:
+            if options.tell:
+                socket.create_connection(("127.0.0.1", options.tell)).close()
             return
         case "initialize" if not options.modern:
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}

@@ -300,14 +300,22 @@ async def test_a_task_that_is_cancelled_in_mid_call_leaves_the_process_to_the_po
 
 
 async def test_a_task_that_is_cancelled_while_connecting_leaves_nothing() -> None:
-    async with managed() as manager:
+    asked = asyncio.Event()
+
+    async def heard(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        writer.close()
+
+    async with await asyncio.start_server(heard, "127.0.0.1", 0) as telling, managed() as manager:
+        port = telling.sockets[0].getsockname()[1]
 
         async def use() -> None:
-            async with manager.borrow(stdio("--hang-initialize", "--ignore-end")):
+            async with manager.borrow(stdio("--hang-initialize", "--ignore-end", "--tell", str(port))):
                 pass
 
         task = asyncio.create_task(use())
-        await asyncio.wait({task}, timeout=0.3)
+        await asked.wait()
+        assert children() != []
         task.cancel()
         await asyncio.wait({task})
     assert children() == []
