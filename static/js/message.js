@@ -1,6 +1,7 @@
 // One message: what was said, by whom, what one can do with it.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useChat, useStore } from "./context.js";
+import { load } from "./conversation.js";
 import { failure } from "./errors.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
@@ -84,6 +85,7 @@ export function Answer({ message, last, question }) {
       ${message.created_at && !streaming && html`<${Time} at=${message.created_at} />`}</header>
     <${Parts} parts=${message.parts} streaming=${streaming} />
     ${streaming && html`<${Status} message=${message} turn=${turn} />`}
+    ${message.truncated === true && html`<${Cut} />`}
     ${!streaming && html`<${Ending} message=${message} last=${last} />`}
     ${!streaming && html`<div class=${`actions ${last ? "shown" : ""}`}><${AnswerActions} message=${message} question=${question} text=${plainText(message)} />
       <${Branches} message=${message} what="answer" /></div>`}
@@ -112,6 +114,14 @@ function Ending({ message, last }) {
   if (!words) return null;
   return html`<div class=${`ending ${message.status}`}><span>${message.error?.message && message.status !== "stopped" ? wordsOf(message.error) : words} <${UsageLink} code=${message.error?.code} /></span>
     ${last && CONTINUABLE.has(message.status) && html`<button type="button" class="button" onClick=${() => continueAnswer(chat, message)}>Continue</button>`}</div>`;
+}
+
+/** What did not fit into a frame is fetched at once; this stays where that failed. */
+function Cut() {
+  const chat = useChat();
+  const id = useStore((state) => state.conversation?.id);
+  return html`<div class="ending"><span>Only a part of this answer is shown.</span>
+    <button type="button" class="button" onClick=${() => load(chat, id)}>Load all of it</button></div>`;
 }
 
 function ErrorCard({ message }) {

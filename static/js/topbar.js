@@ -11,10 +11,9 @@ import { keys } from "./words.js";
 export function TopBar() {
   const chat = useChat();
   const title = useStore((state) => (state.view === "new" ? "New chat" : state.conversation?.title || ""));
-  const waiting = useStore((state) =>
-    Math.max(0, state.approvals - waitingCalls(state).length) + Object.entries(state.running).filter(([id, status]) => status === "waiting" && id !== state.conversation?.id).length);
-  return html`<button type="button" class="button quiet icon menu-button" aria-label="Show the sidebar" title=${`Show the sidebar (${keys("Mod+Shift+S")})`}
-      onClick=${toggleSidebar}><${Icon} name="menu" />${waiting > 0 && html`<span class="dot warn"></span>`}</button>
+  const elsewhere = useStore((state) => state.approvals > waitingCalls(state).length);
+  return html`<button type="button" class="button quiet icon menu-button" aria-label=${elsewhere ? "Show the sidebar: something waits for you" : "Show the sidebar"} title=${`Show the sidebar (${keys("Mod+Shift+S")})`}
+      onClick=${toggleSidebar}><${Icon} name="menu" />${elsewhere && html`<span class="dot warn"></span>`}</button>
     <h1 class="topbar-title" dir="auto">${title || html`<span class="visually-hidden">Chat</span>`}</h1>
     <button type="button" class="button quiet icon topbar-new" aria-label="New chat" title=${`New chat (${keys("Mod+Shift+O")})`} onClick=${() => newChat(chat)}><${Icon} name="edit" /></button>
     <${Connection} />`;

@@ -44,7 +44,8 @@ function Away({ connection }) {
 
 function Waiting({ state }) {
   const { approvals } = state;
-  return html`<section aria-labelledby="waiting-title"><h2 id="waiting-title" tabindex="-1">Waiting${approvals.length > 0 && html` <span class="count">${approvals.length}</span>`}</h2>
+  const own = approvals.filter((one) => one.can_decide !== false).length;
+  return html`<section aria-labelledby="waiting-title"><h2 id="waiting-title" tabindex="-1">Waiting${own > 0 && html` <span class="count">${own}</span>`}</h2>
     ${approvals.length
       ? html`<ul class="approvals">${approvals.map((one) => html`<li key=${one.id}>${one.kind === "approval"
           ? html`<${Question} question=${one} busy=${state.busy[one.id]} failed=${state.failed[one.id]} />`
