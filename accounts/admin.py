@@ -121,8 +121,17 @@ class GroupAdmin(TenantAdmin):
 
     @admin.display(description=_("Warnings"))
     def rule_warnings(self, obj: Group) -> Any:
-        names = type(self).known_tools(obj.organization_id)
-        return rule_warnings.as_list(rule_warnings.warnings(obj.organization_id, obj.rules, names))
+        return rule_warnings.as_list(self._warnings_of(obj))
+
+    def _warnings_of(self, group: Group) -> list[str]:
+        names = type(self).known_tools(group.organization_id)
+        return rule_warnings.warnings(group.organization_id, group.rules, names)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """What cannot be meant is told where it was entered."""
+        super().save_related(request, form, formsets, change)
+        for words in self._warnings_of(form.instance):
+            messages.warning(request, words)
 
     @admin.display(description=_("Members"))
     def size(self, obj: Group) -> int:

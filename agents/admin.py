@@ -14,13 +14,13 @@ from accounts import audit, rule_warnings
 from accounts.admin_audit import target_of
 from accounts.models import AuditAction
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantStackedInline, TenantTabularInline
+from agents import tool_warnings
 from agents.admin_forms import AgentForm, AgentServerForm, ModelEndpointForm
 from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
 from agents.providers.chat_model import EndpointError
 from agents.providers.endpoints import test_endpoint
 from agents.providers.settings import settings_of
 from mcpservers.admin_forms import GrantForm
-from mcpservers.known_tools import subjects_of
 
 
 class ModelProfileInline(TenantStackedInline):
@@ -158,8 +158,13 @@ class AgentAdmin(TenantAdmin):
     def rule_warnings(self, obj: Agent) -> Any:
         if obj.pk is None or obj._state.adding:
             return "–"
-        names = subjects_of(obj.organization_id, obj.servers.values_list("server_id", flat=True))
-        return rule_warnings.as_list(rule_warnings.warnings(obj.organization_id, obj.rules, names))
+        return rule_warnings.as_list(tool_warnings.warnings_of(obj))
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """What cannot be meant is told where it was entered."""
+        super().save_related(request, form, formsets, change)
+        for words in tool_warnings.warnings_of(form.instance):
+            messages.warning(request, words)
 
     @admin.display(description=_("MCP servers"))
     def server_names(self, obj: Agent) -> str:

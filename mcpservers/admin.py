@@ -22,7 +22,7 @@ from accounts.admin import GroupAdmin
 from accounts.admin_audit import target_of
 from accounts.models import AuditAction
 from accounts.tenant_admin import TenantAdmin, TenantFilter, TenantTabularInline, reach_of
-from mcpservers import catalogue, peers
+from mcpservers import catalogue, peers, tool_warnings
 from mcpservers.admin_forms import DEFINITION, GrantForm, MCPServerForm
 from mcpservers.admin_health import health_of
 from mcpservers.admin_log import end_of_log
@@ -31,8 +31,7 @@ from mcpservers.admin_own import OwnServerAdmin  # noqa: F401  # registered with
 from mcpservers.admin_pins import PinnedTools
 from mcpservers.admin_tools import stored_definition, stored_tools
 from mcpservers.admin_try import TryForm, record_trial, try_tool
-from mcpservers.approvals import matches
-from mcpservers.known_tools import names_of, subjects_of
+from mcpservers.known_tools import subjects_of
 from mcpservers.models import MCPServer, ServerGrant, Transport, UserVariables
 from mcpservers.scope import scope_of
 from mcpservers.visible import revealed
@@ -168,11 +167,13 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
 
     @admin.display(description=_("Warnings"))
     def rule_warnings(self, obj: MCPServer) -> Any:
-        names = names_of(obj)
-        found = rule_warnings.warnings(obj.organization_id, obj.rules, names)
-        lost = [glob for glob in obj.read_only if names and not any(matches(glob, name) for name in names)]
-        found += [f"Read-only tools: “{glob}” matches no tool that is known." for glob in lost]
-        return rule_warnings.as_list(found)
+        return rule_warnings.as_list(tool_warnings.warnings_of(obj))
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """What cannot be meant is told where it was entered."""
+        super().save_related(request, form, formsets, change)
+        for words in tool_warnings.warnings_of(form.instance):
+            messages.warning(request, words)
 
     # Buttons.
 

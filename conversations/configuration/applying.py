@@ -20,6 +20,7 @@ from conversations.configuration.reading import read_document
 from conversations.configuration.reconciling import Reconciler, Scope
 from conversations.configuration.recording import record_applied
 from conversations.configuration.servers import apply_servers
+from conversations.configuration.warning import note_warnings
 from mcpservers import peers
 
 
@@ -80,6 +81,7 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
         apply_servers(scope, section.servers),
         apply_agents(scope, section),
     ]
+    note_warnings(scope, section)
     servers = {(*path, "servers", name): server.pk for name, server in scope.servers.items()}
     if prune and not reconciler.problems:
         for surplus in reversed(undo):

@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
 
 from accounts import approvers, rule_warnings
 from accounts.models import Group, Membership, Organization, User
 from accounts.rules import rule_findings, unreached
+from agents import tool_warnings as of_agents
+from agents.models import Agent
+from mcpservers import tool_warnings as of_servers
+from mcpservers.models import MCPServer, ServerGrant, ToolSighting, ToolVersion, ToolView
+from tests.fakes.admin_world import post_data
 
 
 @pytest.mark.parametrize(
@@ -109,3 +115,63 @@ def test_a_groups_rules_are_edited_in_the_admin_with_their_warnings(organization
     refused = client.post(address, data | {"rules-0-do": "deny"})
     assert refused.status_code == 200
     assert "only a rule with ask" in refused.content.decode()
+
+
+def known(server: MCPServer, *tools: str) -> None:
+    view = ToolView.objects.create(server=server)
+    for tool in tools:
+        version = ToolVersion.objects.create(server=server, tool=tool, hash=tool, definition={"name": tool})
+        ToolSighting.objects.create(view=view, version=version, listed=True)
+
+
+def test_patterns_that_match_no_tool_are_told_wherever_they_stand(
+    organization: Organization, alice: User, make_agent: Callable[..., Agent]
+) -> None:
+    server = MCPServer.objects.create(
+        organization=organization,
+        slug="notes",
+        title="Notes",
+        url="https://notes.example.org/mcp",
+        read_only=["get_*", "lost_*"],
+        rules=[{"tool": "gone", "do": "deny"}],
+    )
+    agent = make_agent(organization, servers=[server])
+    agent.servers.update(tools=["read", "raed"])
+    ServerGrant.objects.create(server=server, whole_organization=True, tool="get*")
+    ServerGrant.objects.create(server=server, user=alice, tool="gte*", deny=True)
+    assert of_servers.warnings_of(server) == of_agents.warnings_of(agent) == []  # nothing is known yet
+    known(server, "get_a", "read")
+    assert of_servers.warnings_of(server) == [
+        "Rule 1: “gone” matches no tool that is known.",
+        "Read-only tools: “lost_*” matches no tool that is known.",
+        "Grants: “gte*” matches no tool that is known.",
+    ]
+    assert of_agents.warnings_of(agent) == ["Tools of “Notes”: “raed” matches no tool that is known."]
+    client = Client()
+    client.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
+    for row, words in ((server, "gte*"), (agent, "raed")):
+        address = reverse(f"admin:{row._meta.label_lower.replace('.', '_')}_change", args=[row.pk])
+        page = client.get(address)
+        assert f"“{words}” matches no tool" in page.content.decode()
+        saved = client.post(address, post_data(page))
+        told = [str(message) for message in get_messages(saved.wsgi_request)]
+        assert any(f"“{words}” matches no tool" in text for text in told), told
+
+
+def test_rules_that_contradict_each_other_are_refused_by_every_form(
+    organization: Organization, alice: User, make_agent: Callable[..., Agent]
+) -> None:
+    server = MCPServer.objects.create(
+        organization=organization, slug="notes", title="Notes", url="https://notes.example.org/mcp"
+    )
+    rows = [Group.objects.create(organization=organization, slug="interns"), server, make_agent(organization)]
+    client = Client()
+    client.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
+    rules = {"rules-0-tool": "get_*", "rules-0-do": "allow", "rules-1-tool": "get_*", "rules-1-do": "deny"}
+    for row in rows:
+        address = reverse(f"admin:{row._meta.label_lower.replace('.', '_')}_change", args=[row.pk])
+        answer = client.post(address, post_data(client.get(address)) | {"rules-rows": "2", **rules})
+        assert answer.status_code == 200, row
+        assert "Rule 2 contradicts rule 1" in answer.content.decode()
+        row.refresh_from_db()
+        assert row.rules == []

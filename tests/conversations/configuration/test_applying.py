@@ -16,7 +16,7 @@ from conversations.configuration.plan import Plan
 from conversations.configuration.problems import ConfigurationError
 from conversations.models import Conversation
 from mcpservers import peers
-from mcpservers.models import MCPServer, ServerGrant, UserVariables
+from mcpservers.models import MCPServer, ServerGrant, ToolSighting, ToolVersion, ToolView, UserVariables
 from tests.conversations.configuration.conftest import SECRETS
 
 pytestmark = pytest.mark.django_db
@@ -433,3 +433,33 @@ def test_every_process_hears_of_the_servers_that_changed_once_they_have(
     assert heard(acme(servers={"tickets": {"timeout": 61}, "clock": {"grants": []}})) == {"clock"}
     without = acme(servers={"tickets": ...}, agents={"helper": {"servers": ["clock"], "tools": {"tickets": ...}}})
     assert heard(without, prune=True) == {"tickets", "clock"}, "one is gone, the other has its grants back"
+
+
+def test_patterns_without_a_tool_are_noted_and_refuse_nothing(apply: Apply) -> None:
+    apply()
+    server = MCPServer.objects.as_system().get(slug="tickets")
+    version = ToolVersion.objects.create(server=server, tool="search", hash="h", definition={"name": "search"})
+    ToolSighting.objects.create(view=ToolView.objects.create(server=server), version=version, listed=True)
+    place = "organizations.acme.agents.helper"
+    changes = acme(
+        servers={
+            "tickets": {"grants": [{"organization": True}, {"group": "analysts", "tool": "serach", "deny": True}]}
+        },
+        agents={"helper": {"tools": {"tickets": ["search", "lost_*"]}}},
+    )
+    plan = apply(changes, plan_only=True)
+    assert "organizations.acme.servers.tickets: Grants: “serach” matches no tool that is known." in plan.notes
+    assert f"{place}: Tools of “Ticket system”: “lost_*” matches no tool that is known." in plan.notes
+    assert apply(changes)
+    again = apply(changes)
+    assert not again
+    assert f"{place}: Tools of “Ticket system”: “lost_*” matches no tool that is known." in again.notes
+
+
+@pytest.mark.parametrize("where", ["groups", "servers", "agents"])
+def test_rules_that_contradict_each_other_are_refused(apply: Apply, where: str) -> None:
+    rules = [{"tool": "tickets__a", "do": "allow"}, {"tool": "tickets__a", "do": "deny"}]
+    name = {"groups": "analysts", "servers": "tickets", "agents": "helper"}[where]
+    section = {"members": ["bob"], "rules": rules} if where == "groups" else {"rules": rules}
+    (problem,) = refused(apply, acme(**{where: {name: section}}))
+    assert problem.startswith(f"organizations.acme.{where}.{name}.rules: Rule 2 contradicts rule 1")
