@@ -1,0 +1,84 @@
+"""From what an endpoint counts, and a model's prices, to the numbers that people are shown: rows, API and page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import AsyncClient
+
+from accounts.models import BudgetCounter, Organization, User
+from agents.models import Agent, ModelProfile
+from chatui.rows import in_rows
+from conversations.models import UsageRecord
+from tests.conversations.chat import Chat
+from tests.fakes.endpoint import Endpoint, calls, chunks, delta, text
+
+
+def tokens(given: int, made: int) -> dict[str, int]:
+    return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+
+
+def price(agent: Agent, given: str | None, made: str | None) -> None:
+    ModelProfile.objects.as_system().filter(pk=agent.model_id).update(input_price=given, output_price=made)
+
+
+async def get(owner: User, address: str) -> Any:
+    client = AsyncClient()
+    await in_rows(client.force_login, owner)
+    response = await client.get(address)
+    assert response.status_code == 200
+    return response
+
+
+async def test_what_a_turn_cost_is_the_same_wherever_it_is_told(
+    owner: User, agent: Agent, organization: Organization, endpoint: Endpoint
+) -> None:
+    await in_rows(price, agent, "250", "1000")
+    budgets = [{"per": "user", "cost_per_month": 4}]
+    await in_rows(lambda: Organization.objects.filter(pk=organization.pk).update(budgets=budgets))
+    endpoint.script(
+        calls(("nothing__here", {}), usage=tokens(1000, 100)),
+        # Some count in every chunk what there was until then: the last of it counts, and once.
+        chunks(
+            delta("Hel", usage=tokens(3000, 1)),
+            delta("lo.", usage=tokens(3000, 40)),
+            delta(finish="stop", usage=tokens(3000, 60)),
+        ),
+    )
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+    cost = 1.16  # 4000 tokens at 250 the million, and 160 at 1000
+    assert finished["message"]["usage"] == {
+        "input_tokens": 4000,
+        "output_tokens": 160,
+        "cost": cost,
+        "estimated": False,
+    }
+
+    record = await UsageRecord.objects.as_system().aget()
+    assert (record.input_tokens, record.output_tokens, record.calls, record.estimated) == (4000, 160, 1, False)
+    assert float(record.cost or 0) == pytest.approx(cost)
+    counter = await BudgetCounter.objects.as_system().aget()
+    assert (float(counter.cost), counter.tokens, counter.calls) == (pytest.approx(cost), 4160, 1)
+
+    told = (await get(owner, "/api/v1/usage?period=today")).json()
+    total = {"turns": 1, "input_tokens": 4000, "output_tokens": 160, "cost": pytest.approx(cost), "calls": 1}
+    assert told["total"] == total
+    assert [(row["name"], row["cost"]) for row in told["models"]] == [(record.model, pytest.approx(cost))]
+    assert told["budgets"][0]["spent"] == pytest.approx(cost)
+    page = (await get(owner, "/o/acme/usage/?period=today")).content.decode()
+    assert "<dd>1.16</dd>" in page
+    assert "1.16 of 4" in page
+
+
+async def test_a_model_without_prices_costs_nothing_that_could_be_told(
+    owner: User, agent: Agent, endpoint: Endpoint
+) -> None:
+    await in_rows(price, agent, "2.5", None)
+    endpoint.script(text("Hello.", usage=tokens(10, 5)))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+    assert finished["message"]["usage"]["cost"] is None
+    record = await UsageRecord.objects.as_system().aget()
+    assert (record.input_tokens, record.output_tokens, record.cost) == (10, 5, None)
