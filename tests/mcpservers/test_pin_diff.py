@@ -25,10 +25,11 @@ def test_of_a_text_the_changed_words_are_told() -> None:
 
 def test_what_nobody_sees_is_written_out() -> None:
     (field,) = differences(tool(description="Send it."), tool(description="Send\u200b it\u202e."))
-    assert ("added", "⟨U+200B⟩") in [(op, text) for op, text in told(field)] or "⟨U+200B⟩" in str(told(field))
-    assert "⟨U+202E⟩" in str(told(field))
+    assert "".join(text for op, text in told(field) if op != "removed") == "Send⟨U+200B⟩ it⟨U+202E⟩."
+    assert "".join(text for op, text in told(field) if op != "added") == "Send it."
     (field,) = differences(tool(annotations={"title": "a\u200b"}), tool(annotations={"title": "a"}))
-    assert "⟨U+200B⟩" in str(told(field))
+    assert [text.strip() for op, text in told(field) if op == "removed"] == ['"title": "a⟨U+200B⟩"']
+    assert [text.strip() for op, text in told(field) if op == "added"] == ['"title": "a"']
 
 
 def test_of_a_schema_the_changed_lines_with_their_surroundings() -> None:
