@@ -40,8 +40,8 @@ function shownStatus(status, message) {
   return status === "running" && message.parts.some(asksMeanwhile) ? "waiting" : status;
 }
 
+/** It counts also where more was seen here: that was lost with the process that wrote it, or comes again. */
 function snapshot(turn, frame) {
-  if (frame.seq < turn.seq) return turn;
   const status = shownStatus(frame.status || frame.message.status, frame.message);
   const ended = !isOpen(status);
   return {

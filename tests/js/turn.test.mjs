@@ -136,6 +136,15 @@ test("a snapshot replaces what is there and ends what has ended", () => {
   assert.equal(fold(open, text("!")).message.parts[0].text, "whole!");
 });
 
+test("what was seen of a process that died before it was stored is taken back, so that the end is not overheard", () => {
+  const seen = fold(fresh(), text("stored"), text(" and"), text(" lost"));
+  const message = { ...empty, parts: [{ type: "text", text: "stored", round: 1 }] };
+  const back = reduce(seen, { type: "turn.snapshot", seq: 1, status: "running", message });
+  assert.deepEqual([back.seq, back.message.parts[0].text], [1, "stored"]);
+  const over = fold(back, { type: "turn.finished", outcome: "interrupted", message: { ...message, status: "interrupted" }, error: null });
+  assert.deepEqual([over.ended, over.outcome], [true, "interrupted"]);
+});
+
 test("a continued answer keeps its earlier parts", () => {
   const before = { ...empty, parts: [{ type: "text", text: "Once", round: 1 }], status: "stopped", error: { code: "e" } };
   const turn = fold(fresh(before), { type: "turn.started", model: "m" }, text(" upon"));
