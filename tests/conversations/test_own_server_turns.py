@@ -17,7 +17,7 @@ from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.models import ToolCall
 from mcpservers import catalogue, connections, entries, own
-from mcpservers.models import MCPServer
+from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import FakeMCPServer, after
@@ -212,10 +212,21 @@ async def test_its_connection_closes_when_it_is_changed_or_deleted_and_nobody_el
     assert left == {servers["alice"].pk}
 
 
-async def test_a_key_of_another_person_reaches_it_no_more_than_the_person_does(
-    servers: dict[str, MCPServer], endpoint: Endpoint, organization: Organization, make_member: Any, bob: User
+async def test_a_key_of_another_person_reaches_it_no_more_than_the_person_does_and_nothing_else_comes_with_it(
+    servers: dict[str, MCPServer],
+    fakes: dict[str, FakeMCPServer],
+    endpoint: Endpoint,
+    organization: Organization,
+    make_member: Any,
+    bob: User,
 ) -> None:
     dora = await in_rows(make_member, "dora", organization, Role.OWNER)
+
+    def another() -> None:  # of the organization, which the agent does not have
+        other = MCPServer.objects.create(organization=organization, slug="wiki", title="Wiki", url=fakes["alice"].url)
+        ServerGrant.objects.create(server=other, whole_organization=True)
+
+    await in_rows(another)
     endpoint.script(text("one"), text("two"))
     for user, offered in ((dora, []), (bob, ["my-notes__echo", "my-notes__write"])):
         _, secret = await in_rows(lambda who: ApiKey.issue(user=who, organization=organization), user)
