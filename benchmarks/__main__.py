@@ -192,7 +192,7 @@ def main() -> None:
         print(f"{server} …", flush=True)
         with tempfile.TemporaryDirectory(prefix="chatui-bench-") as directory:
             figures = of_one_server(Path(directory), server, names)
-        result["servers"][server] = [figure.record() for figure in figures]  # type: ignore[index]  # a plain record
+        result["servers"][server] = [figure.record() for figure in figures]
         tables.append(table(server, figures))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=2) + "\n")

@@ -82,7 +82,7 @@ class Answer:
             raise AnswerError("what was stored is not what was sent")
 
 
-class Person(WSListener):  # type: ignore[misc]  # picows has no types
+class Person(WSListener):
     """One socket. One answer at a time."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Person(WSListener):  # type: ignore[misc]  # picows has no types
         headers = {"Authorization": f"Bearer {key}"}
         _, person = await ws_connect(cls, address, extra_headers=headers, websocket_handshake_timeout=60)
         await asyncio.wait_for(person.hello, 60)
-        return person  # type: ignore[no-any-return]  # as above
+        return person
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self.transport = transport

@@ -40,7 +40,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
             async with asyncio.timeout(seconds):
                 return await function(*args, **kwargs)
 
-        bounded._has_deadline = True  # type: ignore[attr-defined]  # a mark on our own function
+        bounded._has_deadline = True
         item.obj = bounded  # before pytest-asyncio wraps it, which it does when the item runs
     return (yield)
 

@@ -73,10 +73,10 @@ def test_the_rotation_of_keys_changes_contents_alone(stored: AuditRecord) -> Non
 
 
 def test_after_a_rotation_contents_are_read_with_the_new_key(settings: object, stored: AuditRecord) -> None:
-    keys = list(settings.ENCRYPTION_KEYS)  # type: ignore[attr-defined]  # pytest-django's
-    settings.ENCRYPTION_KEYS = ["new", *keys]  # type: ignore[attr-defined]  # as above
+    keys = list(settings.ENCRYPTION_KEYS)
+    settings.ENCRYPTION_KEYS = ["new", *keys]
     call_command("rotate_keys")
-    settings.ENCRYPTION_KEYS = ["new"]  # type: ignore[attr-defined]  # as above
+    settings.ENCRYPTION_KEYS = ["new"]
     assert AuditRecord.objects.as_system().get(pk=stored.pk).body == {"arguments": {"a": 1}, "result": "b"}
 
 

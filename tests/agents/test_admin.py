@@ -169,7 +169,7 @@ async def test_of(row: ModelEndpoint, world: World) -> Any:
     return await client.post(url(ModelEndpoint, "test", row))
 
 
-test_of.__test__ = False  # type: ignore[attr-defined]  # what tests call
+test_of.__test__ = False  # what tests call
 
 
 async def test_it_shows_the_effective_address_and_the_models(

@@ -153,7 +153,7 @@ def test_every_writing_address_of_the_api_is_expected() -> None:
 
 
 def test_every_action_has_words_and_fits_its_column() -> None:
-    limit = AuditRecord._meta.get_field("action").max_length  # type: ignore[union-attr]  # a column
+    limit = AuditRecord._meta.get_field("action").max_length
     for action in A:
         assert action.label
         assert len(action.value) <= (limit or 0)

@@ -168,7 +168,7 @@ def test_every_address_is_expected_and_every_expectation_is_of_an_address() -> N
     there: set[str] = set()
     for address, pattern in addresses():
         if address.startswith("api/v1/"):
-            handlers = pattern.callback.handlers  # type: ignore[union-attr]  # of `methods`
+            handlers = pattern.callback.handlers
             there |= {f"api/v1/{method} {address.removeprefix('api/v1/')}" for method in handlers}
         elif address.startswith("v1/") or (not address.startswith("admin/") and not FAMILY.match(address)):
             there.add(address)

@@ -23,8 +23,8 @@ class Example(forms.Form):
 def example(data: dict[str, str] | None = None, *, key: str = "", headers: dict[str, str] | None = None) -> Example:
     stored = {"key": key, "headers": headers or {}}
     form = Example(data, initial=stored)
-    form.fields["key"].stored = key  # type: ignore[attr-defined]  # a SecretField
-    form.fields["headers"].stored = headers or {}  # type: ignore[attr-defined]  # a SecretMapField
+    form.fields["key"].stored = key
+    form.fields["headers"].stored = headers or {}
     return form
 
 

@@ -169,7 +169,7 @@ async def test_a_turn_that_begins_again_below_what_a_dead_process_published_is_t
 async def test_without_redis_a_process_serves_its_own_turns_and_says_so(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    here = make("redis://127.0.0.1:9/0")  # type: ignore[call-arg]  # the fixture's own option
+    here = make("redis://127.0.0.1:9/0")
     turn = uuid4()
     here.open(turn, 0)
     say(here, turn, "a")
@@ -253,7 +253,7 @@ async def test_a_stream_that_is_gone_is_noticed_while_others_go_on(make: Make, m
 
 
 async def test_it_is_said_once_that_redis_is_away(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    here = make("redis://127.0.0.1:9/0")  # type: ignore[call-arg]  # the fixture's own option
+    here = make("redis://127.0.0.1:9/0")
     for _ in range(3):
         with pytest.raises(NotHeldError):
             await heard(here, uuid4())

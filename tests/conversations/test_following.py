@@ -44,7 +44,7 @@ def at(seq: int, *, open: bool = True) -> Look:
 
 
 async def texts(rows: Rows, turn: UUID, after: int = 0) -> list[tuple[int, str]]:
-    async with aclosing(following.frames(rows, turn, after)) as frames:  # type: ignore[arg-type]  # all that is used
+    async with aclosing(following.frames(rows, turn, after)) as frames:
         return [(seq, orjson.loads(text)["type"]) async for seq, text in frames]
 
 
@@ -111,7 +111,7 @@ async def test_who_leaves_while_it_looks_leaves_no_place_behind(channel: MemoryF
 
 async def test_who_leaves_while_it_follows_leaves_no_place_behind(channel: MemoryFeed) -> None:
     turn = uuid4()
-    frames = following.frames(Rows(at(7)), turn, 7)  # type: ignore[arg-type]  # all that is used
+    frames = following.frames(Rows(at(7)), turn, 7)
     going = asyncio.ensure_future(anext(frames))
     while channel.last_seq(turn) is None:
         await settled()

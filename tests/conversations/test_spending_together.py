@@ -35,7 +35,7 @@ def told(process: Process) -> str:
 def processes(django_db_setup: None) -> Iterator[list[Process]]:
     command = [sys.executable, "-m", "tests.fakes.spender", connection.settings_dict["NAME"]]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    started = [subprocess.Popen(command, text=True, bufsize=1, **pipes) for _ in range(PROCESSES)]  # type: ignore[call-overload]  # as pipes are
+    started = [subprocess.Popen(command, text=True, bufsize=1, **pipes) for _ in range(PROCESSES)]
     try:
         assert [told(process) for process in started] == ["ready"] * PROCESSES
         yield started

@@ -197,7 +197,7 @@ async def test_an_answer_in_the_very_moment_of_parking_is_not_lost(owner: User, 
                 tell.set()
             return publish(turn, frame)
 
-        channel.publish = listening  # type: ignore[method-assign]  # only to know the moment
+        channel.publish = listening  # only to know the moment
         await tell.wait()
         running = supervisor.current()._running.get(turn_id)
         answer = await in_rows(

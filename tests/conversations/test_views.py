@@ -146,7 +146,7 @@ def test_the_policy_lets_no_inline_script_run_but_the_import_map(alice: User, br
 
 def test_each_page_has_its_own_nonce(alice: User, browse: Callable[[User], Client]) -> None:
     browser = browse(alice)
-    found = {re.search(r'nonce="([^"]+)"', browser.get("/o/acme/").content.decode())[1] for _ in range(3)}  # type: ignore[index]
+    found = {re.search(r'nonce="([^"]+)"', browser.get("/o/acme/").content.decode())[1] for _ in range(3)}
     assert len(found) == 3
 
 
@@ -175,7 +175,7 @@ def test_every_module_is_fetched_ahead_and_exists(alice: User, browse: Callable[
     preloaded = set(re.findall(r'<link rel="modulepreload" href="/static/([^"]+)"', html))
     own = {f"js/{path.name}" for path in (settings.BASE_DIR / "static/js").glob("*.js")} - {"js/theme-boot.js"}
     assert own <= preloaded
-    mapped = json.loads(re.search(r'<script type="importmap"[^>]*>(.*?)</script>', html)[1])["imports"]  # type: ignore[index]
+    mapped = json.loads(re.search(r'<script type="importmap"[^>]*>(.*?)</script>', html)[1])["imports"]
     for path in preloaded | {address.removeprefix("/static/") for address in mapped.values()}:
         assert (settings.BASE_DIR / "static" / path).is_file(), path
 
@@ -191,9 +191,9 @@ def test_hashed_names_of_a_release_reach_every_import(
     from django.core.management import call_command
 
     call_command("collectstatic", interactive=False, verbosity=0)
-    storages["staticfiles"].hashed_files = storages["staticfiles"].load_manifest()[0]  # type: ignore[attr-defined]
+    storages["staticfiles"].hashed_files = storages["staticfiles"].load_manifest()[0]
     html = browse(alice).get("/o/acme/").content.decode()
-    mapped = json.loads(re.search(r'<script type="importmap"[^>]*>(.*?)</script>', html)[1])["imports"]  # type: ignore[index]
+    mapped = json.loads(re.search(r'<script type="importmap"[^>]*>(.*?)</script>', html)[1])["imports"]
     assert re.fullmatch(r"/static/js/socket\.[0-9a-f]{12}\.js", mapped["/static/js/socket.js"])
     assert re.fullmatch(r"/static/vendor/preact\.[0-9a-f]{12}\.js", mapped["preact"])
     for address in mapped.values():

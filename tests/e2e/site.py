@@ -105,7 +105,7 @@ async def site(transactional_db: None, browser: Browser, settings: Any) -> Async
     listener = socket.create_server(("127.0.0.1", 0))  # from here on whoever connects is answered, if a little later
     config = uvicorn.Config(application, lifespan="off", log_level="error", ws="websockets-sansio")
     server = uvicorn.Server(config)
-    server.capture_signals = _no_signals  # type: ignore[method-assign]  # Ctrl-C is pytest's
+    server.capture_signals = _no_signals  # Ctrl-C is pytest's
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="site")
     here = Site(f"http://127.0.0.1:{listener.getsockname()[1]}", browser)
     try:

@@ -319,7 +319,7 @@ def serving(server: T) -> Iterator[T]:
     trouble: list[BaseException] = []
 
     async def main() -> None:
-        async with server:  # type: ignore[attr-defined]  # any of the fakes
+        async with server:
             ready.set()
             await asyncio.to_thread(stop.wait)
 

@@ -73,7 +73,7 @@ def cleaned(stored: Any = None, **typed: Any) -> Any:
     field = OAuthField()
     field.stored = stored
     data = {f"oauth-{key}": value for key, value in (inputs_of(stored) | typed).items() if value is not False}
-    return field.clean(field.widget.value_from_datadict(data, {}, "oauth"))  # type: ignore[union-attr,call-arg,arg-type]  # an instance
+    return field.clean(field.widget.value_from_datadict(data, {}, "oauth"))
 
 
 def test_what_is_stored_comes_back_as_it_was() -> None:

@@ -44,7 +44,7 @@ async def fake() -> AsyncIterator[FakeMCPServer]:
 async def _closed() -> AsyncIterator[None]:
     yield
     await connections.aclose()
-    troubles.__init__()  # type: ignore[misc]  # empty again
+    troubles.__init__()  # empty again
 
 
 @pytest.fixture

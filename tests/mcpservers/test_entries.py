@@ -183,7 +183,7 @@ def test_memory_holds_so_many_and_drops_the_longest_unused(server: MCPServer, mo
 
 
 def definition(tool: dict[str, Any], dialect: str = "openai") -> entries.Definition:
-    entry = Entry(Address(None, ""), "s", [tool], [], "", True, 1, timezone.now())  # type: ignore[arg-type]  # no row
+    entry = Entry(Address(None, ""), "s", [tool], [], "", True, 1, timezone.now())
     return entry.definitions(dialect)[0]
 
 
@@ -212,5 +212,5 @@ def test_what_is_not_text_is_not_shown() -> None:
 def test_two_names_with_one_exposed_name_are_not_both_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "exposed_name", lambda slug, tool: "s__same")
     tools = [{"name": "a"}, {"name": "b"}]
-    entry = Entry(Address(None, ""), "s", tools, [], "", True, 1, timezone.now())  # type: ignore[arg-type]  # no row
+    entry = Entry(Address(None, ""), "s", tools, [], "", True, 1, timezone.now())
     assert [bool(each.quarantined) for each in entry.definitions("openai")] == [False, True]

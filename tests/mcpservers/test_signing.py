@@ -37,7 +37,7 @@ async def auth() -> AsyncIterator[FakeAuthServer]:
 async def server(request: pytest.FixtureRequest, auth: FakeAuthServer) -> AsyncIterator[ProtectedMCPServer]:
     era = "modern" if request.param == "modern" else "legacy"
     async with ProtectedMCPServer(auth=auth, era=era) as server:
-        server.kind = request.param  # type: ignore[attr-defined]  # for `signed`
+        server.kind = request.param
         yield server
 
 
@@ -180,10 +180,10 @@ async def test_a_token_endpoint_that_is_ill_costs_the_call_and_not_the_account(
     async def ill() -> str:
         raise ServerUnavailableError("The sign-in of “Fake” does not answer.")
 
-    well, wallet.current = wallet.current, ill  # type: ignore[method-assign]  # the fake is bent
+    well, wallet.current = wallet.current, ill  # the fake is bent
     with pytest.raises(ServerUnavailableError):
         await whoami(manager, to)
-    wallet.current = well  # type: ignore[method-assign]  # and straight again
+    wallet.current = well  # and straight again
     assert (await whoami(manager, to))["owner"] == "ada"
 
 
@@ -263,7 +263,7 @@ async def test_over_sse_no_token_leaves_the_origin_by_a_redirect(
             await exchange.respond(307, location=f"http://127.0.0.1:{elsewhere.port}{exchange.path}")
 
         elsewhere.on(verb, status(404))
-        server.kind = "sse"  # type: ignore[attr-defined]  # for `signed`
+        server.kind = "sse"
         wallet = Wallet(server)
         to = signed(server, wallet)
         if verb == "POST":
@@ -289,7 +289,7 @@ async def test_over_sse_no_token_leaves_the_origin_by_the_endpoint(
             await exchange.server.closed.wait()
 
         server.on("GET", name_another)
-        server.kind = "sse"  # type: ignore[attr-defined]  # for `signed`
+        server.kind = "sse"
         with pytest.raises(ServerUnavailableError, match="endpoint"):
             await whoami(manager, signed(server, Wallet(server)))
         assert elsewhere.connections == 0

@@ -30,9 +30,9 @@ def database() -> Iterator[str]:
     """The address of a PostgreSQL database of its own."""
     address, name = os.environ["DATABASE_URL"], f"whole_{uuid4().hex}"
     with psycopg.connect(address, autocommit=True) as session:
-        session.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]  # a name of our own making
+        session.execute(f'CREATE DATABASE "{name}"')  # a name of our own making
         yield address.replace("/postgres?", f"/{name}?", 1)
-        session.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[arg-type]  # as above
+        session.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ async def test_a_wait_ends_at_the_deadline() -> None:
     patience = Patience(from_now(0.02))
     with pytest.raises(TimeoutError):
         await patience.wait(never())
-    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+    assert asyncio.current_task().cancelling() == 0
 
 
 async def test_waits_together_end_at_the_deadline() -> None:

@@ -74,7 +74,7 @@ async def test_a_written_call_that_was_cut_off_is_text(reply: Reply) -> None:
 async def test_a_written_call_is_text_where_no_tool_may_be_called(endpoint: Endpoint, model_of: Any) -> None:
     for options in ({"tools": ()}, {"tool_choice": "none"}):
         endpoint.script(text(WRITTEN))
-        assert (await ask(model_of(), **options)).text == WRITTEN  # type: ignore[arg-type]
+        assert (await ask(model_of(), **options)).text == WRITTEN
 
 
 def test_ordinary_text_is_never_held_back() -> None:

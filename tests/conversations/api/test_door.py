@@ -91,7 +91,7 @@ def test_every_address_and_method_has_an_expectation() -> None:
     exposed = set()
     for pattern in urlpatterns:
         assert isinstance(pattern, URLPattern)
-        exposed |= {(str(pattern.pattern), method) for method in pattern.callback.handlers}  # type: ignore[union-attr]
+        exposed |= {(str(pattern.pattern), method) for method in pattern.callback.handlers}
     assert exposed == set(DOORS) | READERS | OWN_SERVERS
 
 

@@ -143,7 +143,7 @@ def test_prune_deletes_what_the_file_does_not_name_but_no_user_conversation_or_o
     plan = apply({"users": ..., "organizations": {"acme": dict.fromkeys(SECTIONS, ...)}}, prune=True)
     assert {change.action for change in plan.changes} == {"delete"}
     for rows in (Agent, MCPServer, ModelProfile, ModelEndpoint):
-        assert not rows.objects.as_system().exists()  # type: ignore[attr-defined]  # each is a TenantModel
+        assert not rows.objects.as_system().exists()
     assert not Group.objects.exists()
     assert not Membership.objects.exists()
     assert User.objects.count() == 2

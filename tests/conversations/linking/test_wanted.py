@@ -67,9 +67,9 @@ def test_an_account_to_be_linked_again_is_read() -> None:
 
 def test_a_browser_has_one_random_value_which_is_not_made_by_asking() -> None:
     session: dict[str, str] = {}
-    assert known_browser(session) == ""  # type: ignore[arg-type]  # a session as far as it is used
+    assert known_browser(session) == ""
     assert session == {}
-    value = browser_of(session)  # type: ignore[arg-type]  # as above
+    value = browser_of(session)
     assert len(value) >= 43
-    assert browser_of(session) == known_browser(session) == value  # type: ignore[arg-type]  # as above
-    assert browser_of({}) != value  # type: ignore[arg-type]  # as above
+    assert browser_of(session) == known_browser(session) == value
+    assert browser_of({}) != value

@@ -440,7 +440,7 @@ async def test_what_is_unexpected_is_a_reference_and_nothing_else(client: AsyncO
     with pytest.raises(openai.InternalServerError) as refused:
         await client.models.list()
     assert "accounts_user" not in refused.value.response.text
-    assert refused.value.body["reference"]  # type: ignore[index,call-overload]
+    assert refused.value.body["reference"]
 
 
 async def test_text_that_cannot_be_stored_is_cleaned_on_its_way(
