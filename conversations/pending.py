@@ -15,6 +15,7 @@ from chatui.errors import NotFoundError
 from conversations.decisions import can_remember
 from conversations.frame_bounds import bounded_at
 from conversations.models import Question, QuestionQuerySet
+from conversations.questions import NOT_YOURS
 
 SHOWN = 200  # of those that are open, the oldest first
 
@@ -49,7 +50,7 @@ def one(actor: Actor, question_id: UUID) -> dict[str, Any]:
     policy.require(actor, policy.Action.ANSWER)
     question = _loaded(Question.objects.visible_to(actor).filter(pk=question_id)).first()
     if question is None:
-        raise NotFoundError(public_message="There is no such question.")
+        raise NotFoundError(public_message=NOT_YOURS)
     return _question_json(actor, question, whole=True)
 
 

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from accounts import audit, policy
 from accounts.actors import Actor, find_actor
-from accounts.models import AuditAction
+from accounts.approvers import ANSWERING
+from accounts.models import AuditAction, Membership
 from agents.answers import Decided
 from agents.parts import PersonAnswer, Seal
 from chatui.errors import ChatUIError, NotFoundError
@@ -25,6 +26,13 @@ from conversations.settling import Settled
 from mcpservers.elicitation import checked
 
 NOBODY_DECIDED = "Nobody decided in time. The call was not made."
+NOBODY_IS_LEFT = (
+    "Nobody who was to approve this call is a member who may approve any more, so it was not made. "
+    "Ask an admin to change the rule."
+)
+NOT_YOURS = (
+    "There is no such question for you. A call is approved by whoever it was made for, or by those whom its rule names."
+)
 
 
 class AlreadyAnsweredError(ChatUIError):
@@ -67,7 +75,7 @@ def decide(
         asked = asked.filter(call=call_id) if call_id is not None else asked
         question = asked.order_by("-created_at").first()
         if question is None:
-            raise NotFoundError(public_message="There is no such question.")
+            raise NotFoundError(public_message=NOT_YOURS)
         if question.state != Question.State.OPEN or question.expires_at <= timezone.now():
             raise _too_late(actor, question.pk)
         if question.kind == Question.Kind.AUTHORIZATION:
@@ -115,7 +123,7 @@ def elicited(actor: Actor, question_id: UUID, action: str, content: Mapping[str,
         asked = Question.objects.visible_to(actor).filter(pk=question_id, kind=Question.Kind.ELICITATION)
         question = asked.select_related("call").first()
         if question is None:
-            raise NotFoundError(public_message="There is no such question.")
+            raise NotFoundError(public_message=NOT_YOURS)
         if question.state != Question.State.OPEN or question.expires_at <= timezone.now():
             raise _too_late(actor, question.pk)
         form = question.details.get("schema")
@@ -237,25 +245,38 @@ class Expired:
 
 
 def expire() -> Expired:
-    """Close the questions whose time is over."""
-    overdue = Question.objects.as_system().filter(state=Question.State.OPEN, expires_at__lte=timezone.now())
+    """Close the questions whose time is over, and those that nobody can answer any more."""
+    asked = Question.objects.as_system().filter(state=Question.State.OPEN)
+    overdue = list(asked.filter(expires_at__lte=timezone.now()).values_list("pk", "turn_id", "call_id")[:100])
+    ends = [(ids, Question.State.EXPIRED, ToolCall.Status.EXPIRED, NOBODY_DECIDED) for ids in overdue]
+    ends += [(ids, Question.State.VOID, ToolCall.Status.DENIED, NOBODY_IS_LEFT) for ids in _without_approvers()]
     settled: list[Settled] = []
     resumed = []
-    for question in overdue.select_related("turn")[:100]:
+    for (question_id, turn_id, call_id), state, status, words in ends:
         with writing():
-            Turn.objects.select_for_update().get(pk=question.turn_id)
-            closed = settling.close(Question.objects.as_system().filter(pk=question.pk), Question.State.EXPIRED)
+            Turn.objects.select_for_update().get(pk=turn_id)
+            closed = settling.close(Question.objects.as_system().filter(pk=question_id), state)
             if not closed:
                 continue
             settled += closed
-            ended = ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(
-                status=ToolCall.Status.EXPIRED, result_text=NOBODY_DECIDED
-            )
-            if ended and question.call_id is not None:
-                auditing.record_end(question.call_id, NOBODY_DECIDED)
-            if transitions.resume(question.turn_id):
-                resumed.append(question.turn_id)
+            waiting = ToolCall.objects.filter(pk=call_id, status=ToolCall.Status.WAITING)
+            # What expired is told as such wherever it is shown.
+            shown = [{"type": "text", "text": words}] if status == ToolCall.Status.DENIED else []
+            if waiting.update(status=status, result_text=words, result_content=shown) and call_id is not None:
+                auditing.record_end(call_id, words)
+            if transitions.resume(turn_id):
+                resumed.append(turn_id)
     return Expired(tuple(settled), tuple(resumed))
+
+
+def _without_approvers() -> list[tuple[UUID, UUID, UUID | None]]:
+    """(question, turn, call) of approvals all of whose approvers have left, or may not approve any more."""
+    members = Membership.objects.active().filter(
+        organization_id=OuterRef(OuterRef("organization_id")), role__in=ANSWERING
+    )
+    left = Question.approvers.through.objects.filter(question_id=OuterRef("pk"), user_id__in=members.values("user_id"))
+    asked = Question.objects.as_system().filter(state=Question.State.OPEN, kind=Question.Kind.APPROVAL, by_owner=False)
+    return list(asked.filter(~Exists(left)).values_list("pk", "turn_id", "call_id")[:100])
 
 
 def give_up(question_id: UUID) -> tuple[Settled, ...]:

@@ -203,6 +203,34 @@ async def test_whom_a_rule_names_decides_and_the_owner_does_not(
     assert (entry.actor_id, entry.person_id) == (boss.pk, owner.pk)
 
 
+async def test_a_call_whose_approvers_have_all_left_is_not_made_and_says_why(
+    owner: User, boss: User, endpoint: Endpoint, server: MCPServer
+) -> None:
+    await set_rule(server, approvers=["bob"])
+    async with await Chat.of(owner) as chat:
+        card = await asked(chat, endpoint)
+        await supervisor.current().expire()
+        assert await Question.objects.as_system().filter(state="open").aexists(), "bob is there"
+        await Membership.objects.filter(user=boss).aupdate(role="auditor")
+        endpoint.script(text("Nobody can approve."))
+        await supervisor.current().expire()
+        changed = await chat.until("question.changed", lambda frame: frame["state"] == "void")
+        assert changed["question_id"] == card["question_id"]
+        call = call_of(await chat.until("turn.finished"))
+    assert call["status"] == "denied"
+    assert "Nobody who was to approve this call" in str(call["content"])
+
+
+async def test_who_has_no_say_in_a_call_is_told_who_has(
+    owner: User, boss: User, endpoint: Endpoint, server: MCPServer, actor_of: Callable[[User], Actor]
+) -> None:
+    async with await Chat.of(owner) as chat:
+        card = await asked(chat, endpoint)
+        with pytest.raises(NotFoundError) as missed:
+            await in_rows(lambda: pending.one(actor_of(boss), card["question_id"]))
+    assert "by whoever it was made for, or by those whom its rule names" in missed.value.public_message
+
+
 async def test_who_approves_for_others_does_not_allow_for_good(
     owner: User, boss: User, endpoint: Endpoint, server: MCPServer
 ) -> None:
