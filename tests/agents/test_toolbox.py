@@ -409,7 +409,6 @@ async def test_what_one_persons_token_lists_another_neither_sees_nor_calls(
 # --- A real server ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.deadline(60)
 async def test_the_demo_server_works_from_offer_to_result(
     opened: Open, agent: Agent, organization: Organization
 ) -> None:

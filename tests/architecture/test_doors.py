@@ -23,7 +23,7 @@ from tests.architecture.doors_world import CALLERS, KEYS, OUTSIDERS, PEOPLE, Wor
 from tests.conversations.api.test_door import DOORS as API_BODIES
 from tests.conversations.chat import Chat, Closed, cookie_of
 
-pytestmark = pytest.mark.deadline(240)
+pytestmark = pytest.mark.deadline(240)  # many doors and callers
 
 # --- Who may ----------------------------------------------------------------------------------------------------------
 

@@ -245,12 +245,21 @@ def test_no_unreasoned_exception_from_a_rule() -> None:
 
 
 def test_a_test_that_is_left_out_or_known_to_fail_says_why() -> None:
-    """Skips and expected failures; how long a test may take is told by the number itself."""
     marks = re.compile(r"mark\.(?:skip|skipif|xfail)\b|pytest\.(?:skip|xfail)\(|importorskip")
     silent = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if marks.search(line) and not re.search(r"reason=|skip\((?:[\"'f]|message|NO_BROWSER|\{)|re\.compile", line)
+    ]
+    assert not silent
+
+
+def test_a_test_that_may_take_longer_than_usual_says_why() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.match(r"(?:@|pytestmark =).*mark\.deadline\(", line) and "#" not in line
     ]
     assert not silent

@@ -13,7 +13,7 @@ from tests.conformance import suite
 from tests.conformance.conftest import Run
 from tests.conformance.driver import drive
 
-pytestmark = [pytest.mark.node, pytest.mark.deadline(60), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.node, pytest.mark.django_db(transaction=True)]
 
 # Of each version of the suite, the scenarios without sign-in, each with the protocol revisions that it is played in
 # ("" is the newest of the scenario's own).

@@ -15,7 +15,7 @@ from tests.conformance import suite
 from tests.conformance.conftest import Run
 from tests.conformance.linking import DOCUMENT, drive
 
-pytestmark = [pytest.mark.node, pytest.mark.deadline(60), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.node, pytest.mark.django_db(transaction=True)]
 
 COMMON = (
     *(f"auth/metadata-{which}" for which in ("default", "var1", "var2", "var3")),

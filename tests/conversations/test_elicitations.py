@@ -24,8 +24,6 @@ from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 from tests.mcpservers.test_elicitation_calls import asking, asks, question, refusing
 
-pytestmark = pytest.mark.deadline(60)
-
 JSON = dict[str, Any]
 ECHO = ("tickets__echo", {"text": "hi"})
 FORM: JSON = {

@@ -22,7 +22,6 @@ from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
-pytestmark = pytest.mark.deadline(60)
 EDIT = {
     "name": "edit",
     "description": "Edits an image.",

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import orjson
-import pytest
 from django.test import AsyncClient
 
 from accounts.models import ApiKey, Organization, User
@@ -19,7 +18,6 @@ from tests.fakes.endpoint import Endpoint, text
 from tests.fakes.mcp_server import FakeMCPServer, big
 
 __all__ = ["agent", "fake", "server"]
-pytestmark = pytest.mark.deadline(60)
 
 LONG = "Ünd so weiter. " * (2 * 2**20 // 16)  # two megabytes
 

@@ -21,7 +21,6 @@ from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
-pytestmark = pytest.mark.deadline(60)
 SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}}
 TOOLS = [
     {"name": f"thing_{n}", "description": f"Does the thing number {n}.", "inputSchema": SCHEMA} for n in range(100)

@@ -21,7 +21,6 @@ from tests.conversations.chat import Chat, Frame, gapless
 from tests.fakes.endpoint import Endpoint, RecordedRequest, calls, chunks, delta, failure, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, big, body
 
-pytestmark = pytest.mark.deadline(60)
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 

@@ -24,7 +24,7 @@ from tests.fakes.mcp_server import FakeMCPServer, after
 from tests.fakes.own_servers import own as make_own
 from tests.fakes.own_servers import within_reach  # noqa: F401  # a fixture
 
-pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("within_reach")]
+pytestmark = pytest.mark.usefixtures("within_reach")
 ECHO = ("my-notes__echo", {"text": "hello"})
 
 

@@ -25,7 +25,6 @@ from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Answer, Endpoint, RecordedRequest, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
-pytestmark = pytest.mark.deadline(60)
 WHOLE = "".join(f"row {n}\n" for n in range(20_000))
 
 

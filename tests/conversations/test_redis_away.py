@@ -24,7 +24,6 @@ from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
 
 __all__ = ["agent", "fake", "server"]
-pytestmark = pytest.mark.deadline(60)
 
 
 @pytest.fixture

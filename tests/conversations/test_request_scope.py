@@ -24,7 +24,6 @@ from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, failure, never, text
 from tests.fakes.mcp_server import FakeMCPServer, hang
 
-pytestmark = pytest.mark.deadline(60)
 ECHO = ("turns__echo", {"text": "hi"})
 WRITE = ("turns__write", {})
 

@@ -33,8 +33,6 @@ from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, after, once
 
-pytestmark = pytest.mark.deadline(60)
-
 
 @dataclass
 class World:

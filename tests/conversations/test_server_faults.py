@@ -21,8 +21,6 @@ from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, big, die, hang, status
 from tests.fakes.mcp_targets import STDIO_FAKE
 
-pytestmark = pytest.mark.deadline(60)  # a turn and its successor, over real HTTP
-
 
 @pytest.fixture
 async def fake(house: Any) -> AsyncIterator[FakeMCPServer]:

@@ -25,7 +25,6 @@ from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_protected import ProtectedMCPServer
 from tests.fakes.mcp_server import Exchange
 
-pytestmark = pytest.mark.deadline(60)
 WHOAMI: tuple[str, dict[str, Any]] = ("notes__whoami", {})
 ADD: tuple[str, dict[str, Any]] = ("notes__add_note", {"text": "x"})
 BROWSER = "the-browser"

@@ -34,7 +34,6 @@ from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import FakeMCPServer
 
 __all__ = ["agent", "fake", "server"]
-pytestmark = pytest.mark.deadline(60)
 
 
 async def always(chat: Chat, endpoint: Endpoint, scope: str) -> str:

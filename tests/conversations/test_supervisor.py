@@ -23,7 +23,6 @@ from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat
 from tests.fakes.endpoint import Endpoint, calls, text
 
-pytestmark = pytest.mark.deadline(60)
 NOTE = ("demo__add_note", {"title": "Milk", "text": "Buy milk."})
 SLOW = ("demo__brew_coffee", {"cups": 20, "seconds_per_cup": 10})
 

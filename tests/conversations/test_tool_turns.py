@@ -20,7 +20,6 @@ from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat, gapless
 from tests.fakes.endpoint import Endpoint, calls, text
 
-pytestmark = pytest.mark.deadline(60)
 ADD = ("demo__calculate", {"expression": "2+3"})
 
 

@@ -21,7 +21,7 @@ from tests.e2e.test_approvals import NOTE, opened
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, calls, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
 
 
 async def deaf(site: Site, owner: User, path: str, *heard: str, **options: Any) -> Page:

@@ -19,7 +19,7 @@ from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, calls, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
 NOTE = ("demo__add_note", {"title": "Hello", "text": "A new note"})
 
 

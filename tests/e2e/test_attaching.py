@@ -13,7 +13,7 @@ from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]  # a browser on a loaded machine
 
 # A picture that the page itself paints, handed over as the browser would hand over one of a person.
 PICTURE = """async (name) => {

@@ -12,7 +12,7 @@ from accounts.models import User
 from tests.e2e.site import Site
 from tests.fakes.endpoint import Endpoint, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]  # a browser on a loaded machine
 
 
 async def send(page: Page, words: str) -> None:

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, expect
 
 from tests.demo.test_running import demo, free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(180)]  # a browser on a loaded machine
 
 
 async def test_the_demo_answers_a_suggested_question_with_its_tools(browser: Browser, tmp_path: Path) -> None:

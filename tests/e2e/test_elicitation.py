@@ -20,7 +20,7 @@ from tests.fakes.mcp_installed import npm_server
 from tests.fakes.mcp_server import FakeMCPServer
 from tests.mcpservers.test_elicitation_calls import asks, question
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
 
 FORM: dict[str, Any] = {
     "message": "Whom shall I write to?\n<b>Choose</b> well.",

@@ -12,7 +12,7 @@ from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]  # a browser on a loaded machine
 FRAMES = 12  # of 60 a second: 200 ms where nothing else is done, and no clock of a busy machine
 
 # Press the button and count the frames until the own words, their mark, and what is being done are all shown.

@@ -37,7 +37,7 @@ from tests.fakes.hostile_mcp import (
 )
 from tests.fakes.mcp_server import Exchange
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(240)]  # a browser on a loaded machine
 FOUND = """(unseen) => {
     const all = [...document.querySelectorAll("*")];
     const written = ["title", "alt", "aria-label", "aria-description", "placeholder", "label"];

@@ -20,7 +20,7 @@ from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_protected import ProtectedMCPServer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
 
 
 @pytest_asyncio.fixture

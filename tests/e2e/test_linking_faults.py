@@ -21,7 +21,7 @@ from tests.fakes.mcp_protected import ProtectedMCPServer
 
 __all__ = ["auth", "notes"]
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
 WHOAMI = ("notes__whoami", {})
 
 

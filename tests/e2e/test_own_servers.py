@@ -18,7 +18,7 @@ from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import FakeMCPServer
 from tests.fakes.own_servers import within_reach  # noqa: F401  # a fixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(90)]  # a browser on a loaded machine
 
 
 @pytest_asyncio.fixture

@@ -19,7 +19,7 @@ from tests.e2e.test_approvals import NOTE
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, calls, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
 NARROW = {"width": 375, "height": 700}
 WIDER = """(width) => [...document.querySelectorAll("body *")].filter((el) => {
     for (let box = el.parentElement; box; box = box.parentElement) {

@@ -15,7 +15,7 @@ from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]  # a browser on a loaded machine
 
 ATTACKS = [
     "<script>window.hit=1</script>",

@@ -14,7 +14,7 @@ from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, failure, text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]  # a browser on a loaded machine
 LINES = "".join(f"Line {number} of a long answer.\n\n" for number in range(60))
 
 # A finger that draws the text downwards, to what was said before.

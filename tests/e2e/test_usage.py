@@ -21,7 +21,7 @@ from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(120)]  # a browser on a loaded machine
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 

@@ -254,7 +254,6 @@ async def connected(server: MCPServer) -> ConnectionInfo:
     return info
 
 
-@pytest.mark.deadline(60)
 async def test_the_test_of_a_connection_shows_what_was_found(cafe: MCPServer, world: World, closing: None) -> None:
     client = AsyncClient()
     await client.aforce_login(world.acme.people[Role.OWNER])
@@ -266,7 +265,6 @@ async def test_the_test_of_a_connection_shows_what_was_found(cafe: MCPServer, wo
         assert expected in text
 
 
-@pytest.mark.deadline(60)
 async def test_live_connections_are_listed_and_closed_by_their_own_organization(
     cafe: MCPServer, world: World, closing: None
 ) -> None:
@@ -285,7 +283,6 @@ async def test_live_connections_are_listed_and_closed_by_their_own_organization(
     assert [other.state for other in connections.live_connections()] in ([], ["closing"])
 
 
-@pytest.mark.deadline(60)
 async def test_refreshing_stores_the_tools_and_an_edit_ends_the_connection(
     cafe: MCPServer, world: World, closing: None
 ) -> None:
@@ -305,7 +302,6 @@ async def test_refreshing_stores_the_tools_and_an_edit_ends_the_connection(
     assert [other.state for other in connections.live_connections()] in ([], ["closing"])
 
 
-@pytest.mark.deadline(60)
 async def test_the_test_of_a_server_that_wants_ones_own_values_leads_to_where_they_are_entered(
     cafe: MCPServer, world: World, closing: None
 ) -> None:
@@ -318,7 +314,6 @@ async def test_the_test_of_a_server_that_wants_ones_own_values_leads_to_where_th
     assert 'href="/o/acme/connections/#server-acme-server"' in shown
 
 
-@pytest.mark.deadline(60)
 async def test_a_server_that_cannot_be_reached_is_told_and_nothing_breaks(
     cafe: MCPServer, world: World, closing: None
 ) -> None:

@@ -25,7 +25,7 @@ from tests.mcpservers.accepting import assert_accepted
 
 pytestmark = [
     pytest.mark.node,
-    pytest.mark.deadline(600),
+    pytest.mark.deadline(600),  # programs of other people are installed and started
     pytest.mark.skipif("REAL_SERVERS" not in os.environ, reason="installs a dozen servers: make real-servers"),
 ]
 

@@ -121,14 +121,12 @@ async def check_demo(connection: Connection) -> None:
     assert (await call(connection, "search_notes", query="oat"))["structuredContent"]["notes"] == [added]
 
 
-@pytest.mark.deadline(60)
 async def test_the_demo_server_over_stdio() -> None:
     async with connected(local(["python", "-m", "demo.mcp_server"])) as connection:
         assert connection.transport == "stdio"
         await check_demo(connection)
 
 
-@pytest.mark.deadline(60)
 async def test_the_demo_server_over_http(port: int) -> None:
     command = [sys.executable, "-m", "demo.mcp_server", "--http", str(port)]
     async with serving(command, port=port) as address, connected(target(f"{address}/mcp")) as connection:
@@ -136,7 +134,6 @@ async def test_the_demo_server_over_http(port: int) -> None:
         await check_demo(connection)
 
 
-@pytest.mark.deadline(60)
 async def test_the_demo_servers_annotations_say_which_tool_changes_something() -> None:
     async with connected(local(["python", "-m", "demo.mcp_server"])) as connection:
         tools = (await connection.request_raw("tools/list"))["tools"]
@@ -167,7 +164,6 @@ def test_the_demo_calculator_refuses_what_is_no_arithmetic(expression: str) -> N
     assert str(caught.value).endswith(".")
 
 
-@pytest.mark.deadline(60)
 async def test_the_demo_servers_slow_tool_reports_and_can_be_stopped() -> None:
     told: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -216,14 +212,14 @@ async def check_everything(connection: Connection) -> None:
 
 
 @pytest.mark.node
-@pytest.mark.deadline(180)
+@pytest.mark.deadline(180)  # programs of other people are installed and started
 async def test_the_everything_server_over_stdio() -> None:
     async with connected(local(npm_server(EVERYTHING), "stdio")) as connection:
         await check_everything(connection)
 
 
 @pytest.mark.node
-@pytest.mark.deadline(180)
+@pytest.mark.deadline(180)  # programs of other people are installed and started
 @pytest.mark.parametrize(
     ("kind", "path", "transport"), [("streamableHttp", "/mcp", "streamable-http"), ("sse", "/sse", "sse")]
 )
@@ -237,7 +233,7 @@ async def test_the_everything_server_over_http(port: int, kind: str, path: str, 
 
 
 @pytest.mark.node
-@pytest.mark.deadline(180)
+@pytest.mark.deadline(180)  # programs of other people are installed and started
 async def test_the_filesystem_server_keeps_to_its_directory(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("found")
     async with connected(local(npm_server(FILESYSTEM), str(tmp_path))) as connection:
@@ -249,7 +245,7 @@ async def test_the_filesystem_server_keeps_to_its_directory(tmp_path: Path) -> N
 
 
 @pytest.mark.node
-@pytest.mark.deadline(180)
+@pytest.mark.deadline(180)  # programs of other people are installed and started
 async def test_a_server_that_refuses_to_start_says_why_to_the_admin() -> None:
     with pytest.raises(ServerUnavailableError) as caught:
         async with connected(local(npm_server(FILESYSTEM), "/no/such/directory")):
@@ -261,7 +257,7 @@ async def test_a_server_that_refuses_to_start_says_why_to_the_admin() -> None:
 # --- From PyPI: the stateless era -----------------------------------------------------------------------------------
 
 
-@pytest.mark.deadline(240)
+@pytest.mark.deadline(240)  # programs of other people are installed and started
 async def test_the_time_server() -> None:
     command, env = pypi_server("mcp_server_time")
     async with connected(local(command, "--local-timezone=UTC", env=env)) as connection:
@@ -273,7 +269,7 @@ async def test_the_time_server() -> None:
         assert "21:00" in text(converted)
 
 
-@pytest.mark.deadline(240)
+@pytest.mark.deadline(240)  # programs of other people are installed and started
 async def test_the_git_server(tmp_path: Path) -> None:
     environment = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b.c"}
     identity = environment | {name.replace("AUTHOR", "COMMITTER"): value for name, value in environment.items()}

@@ -234,7 +234,6 @@ async def test_a_call_that_times_out_or_is_stopped_is_cancelled(tmp_path: Path) 
 # --- No process is left -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.deadline(60)
 async def test_twenty_connections_that_are_opened_and_closed_leave_nothing(tmp_path: Path) -> None:
     before = psutil.Process().num_fds()
     tasks = asyncio.all_tasks()

@@ -14,7 +14,7 @@ from tests.whole.site import Site
 
 __all__ = ["browser"]
 
-pytestmark = [pytest.mark.e2e, pytest.mark.deadline(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deadline(180)]  # servers start and are killed as processes
 
 
 async def test_an_answer_whose_server_dies_is_kept_marked_and_continued(

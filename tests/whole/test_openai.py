@@ -15,7 +15,7 @@ from tests.whole.site import Site
 HI = [{"role": "user", "content": "Hi"}]
 
 
-@pytest.mark.deadline(120)
+@pytest.mark.deadline(120)  # servers start and are killed as processes
 @pytest.mark.parametrize("server", ["daphne", "uvicorn"])
 async def test_an_openai_client_streams_with_tools_and_may_go_away(
     make_site: Callable[..., Site], endpoint: Endpoint, server: str

@@ -20,7 +20,7 @@ from tests.whole.site import Site
 from tests.whole.test_restart import NOTE, start
 
 pytestmark = [
-    pytest.mark.deadline(180),
+    pytest.mark.deadline(180),  # servers start and are killed as processes
     pytest.mark.skipif(os.environ.get("TEST_DATABASE") == "sqlite", reason="SQLite serves one process"),
 ]
 

@@ -14,7 +14,7 @@ from tests.fakes.mcp_server import FakeMCPServer
 from tests.mcpservers.test_elicitation_calls import FORM, asking, asks, question
 from tests.whole.site import Site
 
-pytestmark = pytest.mark.deadline(180)
+pytestmark = pytest.mark.deadline(180)  # servers start and are killed as processes
 
 SERVERS = """
 organizations:

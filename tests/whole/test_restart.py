@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.whole.site import Site
 
-pytestmark = pytest.mark.deadline(180)
+pytestmark = pytest.mark.deadline(180)  # servers start and are killed as processes
 NOTE = ("demo__add_note", {"title": "Milk", "text": "Buy milk."})
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.endpoint import Endpoint, text
 from tests.whole.site import Site
 
-pytestmark = pytest.mark.deadline(120)
+pytestmark = pytest.mark.deadline(120)  # servers start and are killed as processes
 
 
 @pytest.mark.parametrize("server", ["daphne", "uvicorn"])

@@ -174,7 +174,7 @@ def grow(world: World, exchanges: int) -> None:
         )
 
 
-@pytest.mark.deadline(120)
+@pytest.mark.deadline(120)  # a thousand messages are stored first
 async def test_opening_a_conversation_costs_ten_queries_at_most_however_long_it_is(
     world: World, as_user: Enter, count_queries: Callable[[], Any]
 ) -> None:

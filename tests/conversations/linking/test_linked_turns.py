@@ -222,7 +222,7 @@ async def test_the_end_of_an_account_ends_its_sessions_at_the_server(
     assert sessions["grace"] not in notes.ended
 
 
-@pytest.mark.deadline(90)
+@pytest.mark.deadline(90)  # several sign-ins, one after the other
 async def test_a_card_that_nobody_answers_expires_and_the_answer_goes_on(
     bob: User, notes: ProtectedMCPServer, endpoint: Endpoint, settings: Any
 ) -> None:

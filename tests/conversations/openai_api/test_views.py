@@ -25,7 +25,6 @@ from tests.conversations.test_uploads import image
 from tests.fakes.endpoint import Endpoint, calls, failure, text
 from tests.served import served
 
-pytestmark = pytest.mark.deadline(60)
 HI = [{"role": "user", "content": "Hi"}]
 ADD = ("demo__calculate", {"expression": "2+3"})
 

@@ -30,8 +30,6 @@ from tests.fakes.authstate import Person
 from tests.fakes.mcp_protected import ProtectedMCPServer
 from tests.mcpservers.oauth.conftest import Link, Make
 
-pytestmark = pytest.mark.deadline(60)
-
 
 @pytest.fixture(autouse=True)
 async def _closed() -> AsyncIterator[None]:

@@ -22,7 +22,6 @@ from tests.mcpservers.oauth.conftest import Make
 from tests.mcpservers.oauth.test_exchange import OBO, SignIn, _nothing_kept, signed_in
 
 __all__ = ["_nothing_kept", "signed_in"]
-pytestmark = pytest.mark.deadline(60)
 OPENID = {"Authorization": "Bearer {{openid.access_token}}"}
 
 

@@ -436,7 +436,7 @@ print(json.dumps(asyncio.run(race())), flush=True)
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is one process's alone")
-@pytest.mark.deadline(120)
+@pytest.mark.deadline(120)  # processes are started that race
 async def test_four_processes_redeem_a_token_once(link: Link, server: MCPServer, auth: FakeAuthServer) -> None:
     account = await link(server)
     await expire(account)
