@@ -384,7 +384,7 @@ async def test_changes_are_heard_also_by_a_process_that_listed_nothing(
     target = (await in_rows(load_candidates, actor, [WantedServer(server.pk)], "openai"))[0].target
     assert target is not None
     async with connections.manager().borrow(target):
-        await fake.heard("GET")
+        await fake.until(lambda: bool(fake.open_streams))
         await fake.notify("notifications/tools/list_changed")
         await fake.heard("tools/list")
     assert names(await offer(actor, server)) == ["s__echo", "s__write"]
