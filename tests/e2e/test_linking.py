@@ -76,7 +76,7 @@ async def test_an_account_is_connected_renamed_and_disconnected_by_keyboard(
     page = await site.open(owner, "/o/acme/connections/", ready=False)
     await page.get_by_role("button", name="Connect Notes").press("Enter")
     await consent(page)
-    await expect(page.locator(".note")).to_contain_text("Connected to Notes as")
+    await expect(page.locator(".notes")).to_contain_text("Connected to Notes as")
     account = page.locator(".account")
     await account.locator("summary", has_text="Rename").press("Enter")
     await expect(account.get_by_label("Name, for you alone")).to_be_focused()
@@ -88,7 +88,7 @@ async def test_an_account_is_connected_renamed_and_disconnected_by_keyboard(
     await expect(account.locator("summary", has_text="Disconnect")).to_be_focused()
     await page.keyboard.press("Enter")
     await page.get_by_role("button", name="Disconnect Work").press("Enter")
-    await expect(page.locator(".note")).to_contain_text("Its access was revoked there")
+    await expect(page.locator(".notes")).to_contain_text("Its access was revoked there")
     await expect(account).to_have_count(0)
     assert auth.count("revoke") >= 1
 
