@@ -16,7 +16,6 @@ from chatui.rows import in_rows
 from mcpservers.errors import ServerUnavailableError, SignInRequiredError
 from mcpservers.models import LinkedAccount
 from mcpservers.oauth import attempts, renewing
-from mcpservers.oauth.revocation import revoke
 from mcpservers.oauth.tokenrows import State, TokenRow, read, read_all, rows_of
 
 logger = logging.getLogger(__name__)
@@ -25,7 +24,6 @@ FRESH_SECONDS = 1.0  # for which a reading counts as one of now
 USED_SECONDS = 60.0  # how exactly the last use is remembered
 IN_USE = timedelta(days=1)  # accounts that nobody used for longer are renewed when they are used
 AT_ONCE, AT_MOST = 8, 500
-__all__ = ["AccountTokens", "RefreshedTokens", "refresh_due", "revoke"]
 
 
 class AccountTokens:
