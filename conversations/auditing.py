@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -29,6 +30,7 @@ _COLUMNS = (
     "duration_ms",
     "decided_by_id",
     "decided_by__username",
+    "decided_at",
     "turn__started_by_id",
     "turn__options",
     "turn__agent_id",
@@ -46,8 +48,19 @@ def _rows(calls: QuerySet[ToolCall], *more: str) -> QuerySet[ToolCall, dict[str,
 _one = PreparedQuery(lambda call: _rows(ToolCall.objects.filter(pk=call)), UUID)
 
 
-def record_end(call_id: UUID, result: str) -> str | None:
-    """Record that a call has ended, as its row now says; the name of who decided it. Two statements.
+class Decider(NamedTuple):
+    """Who let a person's call be made, or refused it, and when."""
+
+    name: str
+    at: datetime | None
+
+    def told(self) -> dict[str, str | None]:
+        """As a frame has it."""
+        return {"decided_by": self.name, "decided_at": self.at.isoformat() if self.at else None}
+
+
+def record_end(call_id: UUID, result: str) -> Decider | None:
+    """Record that a call has ended, as its row now says; who decided it, if a person did. Two statements.
 
     `result` is the text that was just stored: it may be long, and is not read back.
     """
@@ -56,7 +69,7 @@ def record_end(call_id: UUID, result: str) -> str | None:
         return None
     audit.write([_entry(row, result)])
     name: str | None = row["decided_by__username"]
-    return name
+    return None if name is None else Decider(name, row["decided_at"])
 
 
 def record_ends(call_ids: Iterable[UUID]) -> None:

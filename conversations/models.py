@@ -203,6 +203,7 @@ class ToolCall(models.Model):
     reason = models.TextField(blank=True)  # of the verdict
     account_id = models.UUIDField(null=True, blank=True)  # the linked account that it acted with
     decided_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    decided_at = models.DateTimeField(null=True, blank=True)
     result_text = models.TextField(blank=True)  # what the model is told
     result_content = models.JSONField(default=list, blank=True)  # what people are shown: parts, shortened
     started_at = models.DateTimeField(null=True, blank=True)

@@ -197,7 +197,7 @@ def answer(actor: Actor, question: Question, given: Mapping[str, Any]) -> Answer
         raise _too_late(actor, question.pk)
     fields: dict[str, Any] = {"status": ToolCall.Status.PENDING}
     if question.kind == Question.Kind.APPROVAL:
-        fields["decided_by_id"] = actor.user_id
+        fields |= {"decided_by_id": actor.user_id, "decided_at": now}
     ToolCall.objects.filter(pk=question.call_id, status=ToolCall.Status.WAITING).update(**fields)
     question.answered_by_id = actor.user_id
     decided = _decided(question.call_id, question, given)

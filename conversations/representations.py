@@ -54,6 +54,7 @@ def call_json(call: ToolCall, *, whole: bool = False) -> dict[str, Any]:
         "artifacts": [attachment_json(artifact) for artifact in call.artifacts.all()],
         "duration_ms": call.duration_ms,
         "decided_by": call.decided_by.username if call.decided_by else None,
+        "decided_at": call.decided_at.isoformat() if call.decided_at else None,
         "question": question_json(questions[-1]) if questions else None,
     }
 

@@ -202,7 +202,7 @@ class StoredResult:
 
     content: list[Any]
     artifacts: list[dict[str, Any]]
-    decided_by: str | None
+    decided_by: auditing.Decider | None
     settled: tuple[Settled, ...] = ()  # a question of it that was open still
 
 

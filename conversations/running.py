@@ -333,7 +333,7 @@ class TurnTask:
                 content=stored.content,
                 artifacts=stored.artifacts,
                 duration_ms=result.duration_ms,
-                decided_by=stored.decided_by,
+                **(stored.decided_by.told() if stored.decided_by else {}),
             )
         )
         await hints.tell_settled(stored.settled)

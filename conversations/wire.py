@@ -325,6 +325,7 @@ class CallFinished(TurnFrame):
     artifacts: Any
     duration_ms: int
     decided_by: str | None = None
+    decided_at: str | None = None  # ISO 8601
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import { send } from "./sending.js";
 import { isAsking, isBusy, lastAnswer } from "./state.js";
 import { Artifact, isImage, ToolResult } from "./toolresult.js";
 import { Arguments, gist, isShortened, useWholeCall, visible } from "./values.js";
-import { CALL_STATES, count, duration, toolWords } from "./words.js";
+import { CALL_STATES, count, dayAndTime, duration, toolWords } from "./words.js";
 
 const ICONS = { ok: "check", waiting: "shield", pending: "clock", denied: "close", cancelled: "close", expired: "clock" };
 const OPEN = new Set(["pending", "waiting", "running"]);
@@ -131,7 +131,8 @@ function Details({ call }) {
 /** A person's denial has no result; one with words is a rule's, which came after the person had allowed the call. */
 function decidedWords(call) {
   const denied = call.status === "denied" && !(call.content || []).length;
-  return `${denied ? "Denied" : "Allowed"} by ${call.decided_by}`;
+  const at = call.decided_at ? `, ${dayAndTime(call.decided_at)}` : "";
+  return `${denied ? "Denied" : "Allowed"} by ${call.decided_by}${at}`;
 }
 
 /** Counts the seconds, beside the live regions and not in them. */

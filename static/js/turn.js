@@ -105,7 +105,7 @@ const FOLDS = {
   "call.finished"(turn, frame) {
     const { status, content, artifacts, duration_ms } = frame;
     const fields = { status, content: content || [], artifacts: artifacts || [], duration_ms, progress: null };
-    if (frame.decided_by) fields.decided_by = frame.decided_by;
+    if (frame.decided_by) Object.assign(fields, { decided_by: frame.decided_by, decided_at: frame.decided_at });
     call(turn, frame, fields, (part) => closed(part, status === "expired" ? "expired" : "answered"));
   },
   "notice"(turn, frame) {
@@ -191,7 +191,7 @@ function call(turn, frame, fields, change = (part) => part) {
     part.type === "text" && part.round === now && !part.kind ? { ...part, kind: "preamble" } : part);
   const bare = {
     type: "call", id: frame.call_id, round: now, server: "", server_title: "", tool: "", title: "", arguments: {},
-    content: [], artifacts: [], duration_ms: null, decided_by: null, question: null, reason: "",
+    content: [], artifacts: [], duration_ms: null, decided_by: null, decided_at: null, question: null, reason: "",
   };
   turn.message = { ...turn.message, parts: [...preamble, change({ ...bare, ...fields })] };
 }

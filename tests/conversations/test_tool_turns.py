@@ -15,7 +15,7 @@ from agents.models import Agent
 from chatui.rows import in_rows
 from conversations import feed, questions, supervisor
 from conversations.decisions import Decision
-from conversations.models import Attachment, Conversation, Message, ToolCall, Turn
+from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat, gapless
 from tests.fakes.endpoint import Endpoint, calls, text
@@ -179,6 +179,9 @@ async def test_a_tool_that_asks_parks_the_turn_and_an_approval_lets_it_go_on(own
         assert gapless(chat.frames(turn_id))
         call = next(part for part in finished["message"]["parts"] if part["type"] == "call")
         assert (call["status"], call["decided_by"]) == ("ok", "alice")
+        answered = await Question.objects.as_system().aget()
+        told = next(frame for frame in chat.frames(turn_id) if frame["type"] == "call.finished")
+        assert told["decided_at"] == call["decided_at"] == (answered.answered_at and answered.answered_at.isoformat())
     assert len(endpoint.requests) == 2
 
 

@@ -88,8 +88,9 @@ test("an approval waits with its question; running and ending close the question
   const allowed = fold(asked, { type: "turn.resumed" }, started("c1"));
   assert.equal(allowed.status, "running");
   assert.equal(allowed.message.parts[0].question.state, "answered");
-  const done = fold(allowed, finished("c1", { decided_by: "alice" }));
-  assert.equal(done.message.parts[0].decided_by, "alice");
+  const done = fold(allowed, finished("c1", { decided_by: "alice", decided_at: "2026-11-30T12:00:00Z" }));
+  const { decided_by: by, decided_at: at } = done.message.parts[0];
+  assert.deepEqual([by, at], ["alice", "2026-11-30T12:00:00Z"]);
   assert.equal(fold(asked, finished("c1", { status: "expired" })).message.parts[0].question.state, "expired");
 });
 
