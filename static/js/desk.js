@@ -4,8 +4,8 @@ import { toolWords } from "./words.js";
 
 const SOON = 150; // several hints of one moment are one look
 const OVER = {
-  already_answered: "was decided already, or its time was up.",
-  not_found: "is not asked about any more.",
+  already_answered: (error) => error.message, // which says who was first, or what became of it
+  not_found: () => "This is not asked about any more.",
 };
 
 /**
@@ -45,7 +45,7 @@ export function createDesk({ store, api, focus }) {
       await action();
       return "";
     } catch (error) {
-      if (OVER[error.code]) return OVER[error.code];
+      if (OVER[error.code]) return OVER[error.code](error);
       mark("failed", id, error.code === "offline" ? `${error.message} Try again.` : error.message);
       return undefined;
     } finally {
@@ -66,7 +66,7 @@ export function createDesk({ store, api, focus }) {
       const over = await tried(question.id, decision, () => api.post(`approvals/${question.id}`, body));
       if (over === undefined) return;
       drop("approvals", question.id);
-      told(over ? `${toolWords(question)} ${over}` : "", decision === "deny" ? "Denied." : "Allowed.");
+      told(over ? `${toolWords(question)}: ${over}` : "", decision === "deny" ? "Denied." : "Allowed.");
       focus("waiting");
       await load();
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -37,14 +38,14 @@ async def deaf(site: Site, owner: User, path: str, *heard: str, **options: Any) 
 
 
 async def test_who_answers_second_changes_nothing_and_sees_who_was_first(
-    site: Site, owner: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
+    site: Site, owner: User, bob: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
 ) -> None:
     endpoint.script(calls(NOTE), text("Noted."))
-    page = await opened(site, owner, agent, demo_server)
+    page = await opened(site, owner, agent, demo_server, approvers=["alice", "bob"])
     await send(page, "note this")
     await expect(page.locator(".approval")).to_be_visible()
     late = await deaf(site, owner, page.url.removeprefix(site.url), "hello", "error")
-    listed = await deaf(site, owner, "/o/acme/approvals/", ready=False)
+    listed = await deaf(site, bob, "/o/acme/approvals/", ready=False)
     for tab in (late, listed):
         await expect(tab.locator(".approval")).to_be_visible()
     await page.get_by_role("button", name="Allow once").click()
@@ -54,9 +55,10 @@ async def test_who_answers_second_changes_nothing_and_sees_who_was_first(
     await expect(late.locator(".answer")).to_contain_text("Noted.")
     await expect(late.locator(".approval")).to_have_count(0)
     await late.locator(".call-open").click()
-    await expect(late.locator(".decided")).to_have_text("Allowed by alice")
+    await expect(late.locator(".decided")).to_have_text(re.compile(r"^Allowed by alice, .*\d"))
     await listed.get_by_role("button", name="Deny", exact=True).click()
-    await expect(listed.locator("#assertive")).to_contain_text("decided already")
+    await expect(listed.locator("#assertive")).to_contain_text("Add a note: alice has answered this already.")
+    await expect(listed.locator("#approvals .note")).to_contain_text("alice has answered this already.")
     await expect(listed.locator("#approvals")).to_contain_text("Nothing waits for you.")
     assert len(endpoint.requests) == 2
 

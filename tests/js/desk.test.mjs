@@ -36,11 +36,12 @@ test("an answer that failed says so at its card, which can be answered again", a
   assert.equal(desk.posted.length, 2);
 });
 
-test("what was decided elsewhere is told in words that everybody sees", async () => {
-  for (const [code, words] of [["already_answered", /Add note was decided already/], ["not_found", /Add note is not asked about any more/]]) {
-    const desk = deskOf({ post: failing(code, "No.") });
+test("what was decided elsewhere is told in words that everybody sees, with who decided it", async () => {
+  const answered = "alice has answered this already.";
+  for (const [code, words] of [["already_answered", answered], ["not_found", "This is not asked about any more."]]) {
+    const desk = deskOf({ post: failing(code, answered) });
     await desk.decide(question, "allow_once");
-    assert.match(desk.store.get().news, words);
+    assert.equal(desk.store.get().news, `Add note: ${words}`);
     assert.deepEqual([desk.store.get().approvals, desk.store.get().failed.q1], [[], ""]);
   }
 });
