@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.admin import site
@@ -16,7 +18,13 @@ from django.urls import reverse
 
 from accounts.models import AuditRecord, Role
 from agents.models import Agent, ModelEndpoint
+from agents.providers.endpoints import EndpointReport
+from mcpservers import peers
+from mcpservers.connections import ConnectionInfo
+from mcpservers.errors import LinkError
 from mcpservers.models import LinkedAccount, MCPServer, ToolVersion
+from mcpservers.offers import RefreshReport
+from mcpservers.scope import Scope
 from tests.architecture.test_doors import addresses
 from tests.fakes.admin_world import World
 
@@ -25,43 +33,53 @@ pytestmark = pytest.mark.django_db
 MANAGES = ("admin", "owner", "superuser")
 SEES = ("auditor", *MANAGES)
 READS = ("auditor", "owner")
+# Those of another organization, and what they are there: where an address names no row, they come in as that.
+AT_HOME = {"stranger": "owner", "foreign admin": "admin", "foreign auditor": "auditor"}
+CONNECTION = "a live connection"
 
 
 @dataclass(frozen=True)
 class Page:
     """Who may, with which method, of a row of which model (None: of none).
 
-    `connects`: it is not called here by those who may, since it asks a server: see `tests/*/test_admin*.py`.
+    `other`: who may with the other method of GET and POST; if it is not said, a page is the same for both, and a button
+    is for POST alone.
     """
 
     may: tuple[str, ...]
     method: str = "GET"
-    of: type[models.Model] | None = None
-    connects: bool = False
+    of: type[models.Model] | str | None = None
+    other: tuple[str, ...] | None = None
+
+    def lets_in(self, caller: str, method: str) -> bool:
+        who = AT_HOME.get(caller, caller) if self.of is None else caller
+        if method == self.method:
+            return who in self.may
+        return who in (self.other if self.other is not None else self.may if self.method == "GET" else ())
 
 
 ADMIN: dict[str, Page] = {
     "index": Page(SEES),
     "app_list": Page(SEES),
     "search": Page(SEES),
-    "autocomplete": Page(SEES),  # what of it: see `test_autocompletion_offers_only_one_s_own`
+    "autocomplete": Page(SEES, other=()),  # what of it: see `test_autocompletion_offers_only_one_s_own`
     "connections": Page(SEES),
-    "connections_close": Page((), "POST"),  # there is none: 404
+    "connections_close": Page(MANAGES, "POST", CONNECTION),
     "why": Page(SEES),
     "preview": Page(SEES),
     "accounts_auditrecord_contents": Page(READS, "POST", AuditRecord),
     "accounts_auditrecord_export": Page((*READS, "superuser"), "POST"),
-    "agents_modelendpoint_test": Page(MANAGES, "POST", ModelEndpoint, connects=True),
-    "mcpservers_mcpserver_discover": Page(MANAGES, "POST", MCPServer, connects=True),
+    "agents_modelendpoint_test": Page(MANAGES, "POST", ModelEndpoint),
+    "mcpservers_mcpserver_discover": Page(MANAGES, "POST", MCPServer),
     "mcpservers_mcpserver_health": Page(SEES, "GET", MCPServer),
     "mcpservers_mcpserver_log": Page(("superuser",), "GET", MCPServer),
     "mcpservers_mcpserver_oauth": Page(SEES, "GET", MCPServer),
     "mcpservers_mcpserver_pins": Page(SEES, "GET", MCPServer),
     "mcpservers_mcpserver_pins_decide": Page(MANAGES, "POST", MCPServer),
-    "mcpservers_mcpserver_reconnect": Page(MANAGES, "POST", MCPServer, connects=True),
-    "mcpservers_mcpserver_refresh": Page(MANAGES, "POST", MCPServer, connects=True),
+    "mcpservers_mcpserver_reconnect": Page(MANAGES, "POST", MCPServer),
+    "mcpservers_mcpserver_refresh": Page(MANAGES, "POST", MCPServer),
     "mcpservers_mcpserver_revoke": Page(MANAGES, "POST", MCPServer),
-    "mcpservers_mcpserver_test": Page(MANAGES, "POST", MCPServer, connects=True),
+    "mcpservers_mcpserver_test": Page(MANAGES, "POST", MCPServer),
     "mcpservers_mcpserver_try": Page(MANAGES, "GET", MCPServer),
 }
 OPEN = {
@@ -83,12 +101,16 @@ def test_the_addresses_of_the_admin_are_lists_and_forms_or_expected_here() -> No
     }
     names = {pattern.name for address, pattern in addresses() if address.startswith("admin/") and pattern.name}
     assert names - usual - THEME == set(ADMIN) | set(OPEN)
+    nameless = {address for address, pattern in addresses() if address.startswith("admin/") and not pattern.name}
+    # Django's own: an old address of a row leads to its form, and what there is not leads nowhere.
+    rows = {f"admin/{model._meta.app_label}/{model._meta.model_name}/<path:object_id>/" for model in site._registry}
+    assert nameless - rows == {"admin/(?P<url>.*)$"}
 
 
 def clients_of(world: World) -> dict[str, Client]:
-    """Those of Acme, an owner of Globex, and who is none of either."""
+    """Those of Acme, some of Globex, and who is none of either."""
     users = {str(role): user for role, user in world.acme.people.items()}
-    users |= {"stranger": world.globex.people[Role.OWNER], "superuser": world.root}
+    users |= {name: world.globex.people[Role(role)] for name, role in AT_HOME.items()} | {"superuser": world.root}
     clients = {"nobody": Client()}
     for name, user in users.items():
         clients[name] = Client()
@@ -96,30 +118,65 @@ def clients_of(world: World) -> dict[str, Client]:
     return clients
 
 
-def test_the_pages_of_the_admin(world: World) -> None:
+@pytest.fixture
+def closed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
+    """Acme has a live connection, and no button asks a server for anything. What was closed."""
+    server, closed = world.acme[MCPServer], list[UUID]()
+    live = ConnectionInfo(
+        uuid4(), server.organization_id, server.pk, server.slug, server.title, Scope.APP, None, "sse", "2024-11-05",
+        1.0, 0.0, 0, "ready", "",
+    )  # fmt: skip
+
+    async def refreshed(*_: Any, **__: Any) -> RefreshReport:
+        return RefreshReport(error="It is not there.")
+
+    async def undiscovered(*_: Any, **__: Any) -> None:
+        raise LinkError("unreachable", "It is not there.")
+
+    async def asked(*_: Any) -> EndpointReport:
+        return EndpointReport("http://127.0.0.1:9/v1")
+
+    monkeypatch.setattr(peers, "everywhere", lambda: peers.Told((live,)))
+    monkeypatch.setattr(peers, "close_connection", closed.append)
+    monkeypatch.setattr(peers, "reconnect", closed.append)
+    monkeypatch.setattr("mcpservers.catalogue.refresh", refreshed)
+    monkeypatch.setattr("mcpservers.oauth.discovery.discover", undiscovered)
+    monkeypatch.setattr("agents.admin.test_endpoint", asked)
+    return closed
+
+
+def knock(client: Client, method: str, name: str, page: Page, world: World) -> Any:
+    arguments: list[Any] = ["mcpservers"] if name == "app_list" else []
+    if isinstance(page.of, type):
+        arguments = [world.acme[page.of].pk]
+    query: dict[str, str] = {}
+    if name == "autocomplete":
+        query = {"app_label": "accounts", "model_name": "membership", "field_name": "user"}
+    elif page.of == CONNECTION:
+        query = {"connection": str(peers.everywhere().connections[0].id)}
+    return (client.get if method == "GET" else client.post)(reverse(f"admin:{name}", args=arguments), query)
+
+
+def test_the_pages_of_the_admin(world: World, closed: list[UUID]) -> None:
     wrong, cells = [], Counter[str]()
-    query = {"app_label": "accounts", "model_name": "membership", "field_name": "user"}
     for caller, client in clients_of(world).items():
         for name, page in ADMIN.items():
-            row = world.acme[page.of] if page.of is not None else None
-            expected = caller in page.may
-            if row is None and caller == "stranger":  # at home in the admin: what it shows is asked below
-                continue
-            if page.connects and expected:
-                continue
-            arguments = [row.pk] if row is not None else ["mcpservers"] if name == "app_list" else []
-            address = reverse(f"admin:{name}", args=arguments)
-            call = client.get if page.method == "GET" else client.post
-            response = call(address, query if name == "autocomplete" else {})
-            leads_to = response.get("Location", "")
-            came_in = response.status_code < 400 and leads_to != reverse("admin:index") and "login" not in leads_to
-            cells[caller] += 1
-            if came_in != expected:
-                wrong.append((caller, name, response.status_code, leads_to))
-            if not came_in:
-                assert b"canary" not in response.content.lower()
+            for method in ("GET", "POST"):
+                recorded, done = AuditRecord.objects.as_system().count(), len(closed)
+                response = knock(client, method, name, page, world)
+                leads_to = response.get("Location", "")
+                came_in = response.status_code < 400 and leads_to != reverse("admin:index") and "login" not in leads_to
+                cells[caller] += 1
+                if came_in != page.lets_in(caller, method):
+                    wrong.append((caller, method, name, response.status_code, leads_to))
+                if not came_in:
+                    assert b"canary" not in response.content.lower()
+                    assert (AuditRecord.objects.as_system().count(), len(closed)) == (recorded, done), (caller, name)
+                elif caller in AT_HOME and not response.streaming:
+                    assert b"acme" not in response.content.lower(), (caller, method, name)
     assert not wrong
-    assert sum(cells.values()) > 120
+    assert closed, "those who may did close it"
+    assert set(cells.values()) == {2 * len(ADMIN)}
 
 
 def guesses(world: World) -> dict[str, str]:
@@ -136,8 +193,9 @@ def guesses(world: World) -> dict[str, str]:
     }
 
 
-def test_pages_without_a_row_show_ones_own(world: World) -> None:
-    client, guessed = clients_of(world)["stranger"], guesses(world)
+@pytest.mark.parametrize("caller", AT_HOME)
+def test_pages_without_a_row_show_ones_own(world: World, closed: list[UUID], caller: str) -> None:
+    client, guessed = clients_of(world)[caller], guesses(world)
     for name in ("index", "search", "connections", "why", "preview"):
         for query in ({}, guessed):
             page = client.get(reverse(f"admin:{name}"), query)
@@ -186,6 +244,17 @@ def test_what_hangs_on_a_row_is_not_reached_through_another(world: World) -> Non
     version.refresh_from_db()
     assert version.decision == ""
     assert LinkedAccount.objects.as_system().filter(pk=account.pk).exists()
+
+
+def test_the_connection_that_closes_is_the_one_that_was_named(world: World, closed: list[UUID]) -> None:
+    clients, address = clients_of(world), reverse("admin:connections_close")
+    (live,) = peers.everywhere().connections
+    for caller in ("stranger", "foreign admin", "auditor"):
+        assert clients[caller].post(address, {"connection": str(live.id)}).status_code == 404, caller
+    for wanted in (str(uuid4()), "nonsense", ""):
+        assert clients["admin"].post(address, {"connection": wanted}).status_code == 404
+    clients["admin"].post(address, {"connection": str(live.id)})
+    assert closed == [live.id]
 
 
 def test_a_character_that_no_database_takes_is_looked_for_without_a_fault(world: World) -> None:
