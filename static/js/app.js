@@ -43,7 +43,6 @@ const chat = { config, store, toast: createToaster(store), drafts: createDrafts(
 
 function connectionIs(state, { retryAt = 0 } = {}) {
   if (PROBLEMS[state]) giveBack(chat); // no other connection follows that it could be sent over
-  if (PROBLEMS[state]) giveBack(chat); // there will be no other connection to send it over
   store.set(({ connection }) => ({
     connection: { state, retryAt, since: Date.now(), before: connection.before || state !== "connecting" },
   }));
