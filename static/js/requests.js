@@ -44,7 +44,7 @@ export function requestRefused(chat, frame) {
   underWay(chat).delete(frame.request_id);
   if (frame.code === "already_answered") {
     const { conversation } = chat.store.get();
-    change(chat, id, { state: "" });
+    forget(chat, id);
     if (conversation) load(chat, conversation.id);
     return true;
   }

@@ -104,9 +104,11 @@ test("what is too old to be sent unasked, or cannot be sent any more, is given b
 test("what was answered elsewhere is looked at again, and is no error", () => {
   const chat = chatOf();
   chat.store.set({ conversation: { id: "conversation" }, view: "ready" });
+  chat.forms.set("q1", new Map([["name", "A"]]));
   decide(chat, call, "allow_once");
   assert.equal(requestRefused(chat, refusal(chat, { code: "already_answered" })), true);
-  assert.equal(chat.of("q1").state, "");
+  assert.equal(chat.of("q1"), undefined);
+  assert.equal(chat.forms.get("q1", new Map([["name", ""]])).get("name"), "", "nothing that was entered is kept either");
   assert.deepEqual(chat.loaded, ["conversations/conversation/messages"]);
 });
 
