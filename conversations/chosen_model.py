@@ -53,7 +53,7 @@ def option_of(agent: Agent, profile: ModelProfile) -> dict[str, str]:
 
 def chosen(agent: Agent, options: Mapping[str, Any]) -> ModelProfile:
     """The model of a turn with these options, from fresh rows. Raises `NotFoundError` if it is not offered any more."""
-    if (id := options.get("model")) is None:
+    if (id := options.get("model")) is None or id == str(agent.model_id):  # or it became the agent's own meanwhile
         return agent.model
     others = other_models(*with_other_models([agent]))
     found = next((profile for profile in others if str(profile.pk) == id), None)

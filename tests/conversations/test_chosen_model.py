@@ -103,3 +103,14 @@ async def test_a_model_that_is_taken_back_before_the_turn_runs_is_not_used(
     with pytest.raises(NotFoundError) as error:
         await in_rows(chosen_model.chosen, fresh, options)
     assert error.value.public_message == "The model that was chosen for this answer is not offered any more."
+
+
+async def test_a_model_that_became_the_agents_own_before_the_turn_runs_is_used(
+    owner: User, agent: Agent, other: ModelProfile
+) -> None:
+    from conversations import chosen_model
+
+    options = chosen_model.option_of(agent, other)
+    await Agent.objects.as_system().filter(pk=agent.pk).aupdate(model=other)
+    fresh = await Agent.objects.as_system().select_related("model__endpoint").aget(pk=agent.pk)
+    assert (await in_rows(chosen_model.chosen, fresh, options)).pk == other.pk
