@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounts.models import AuditRecord, Role
 from mcpservers.models import LinkedAccount, MCPServer, OAuthClient, OAuthDiscovery
+from mcpservers.oauth.revocation import NOTHING_LEFT
 from mcpservers.oauth_field import OAuthField, inputs_of
 from tests.accounts.test_tenant_admin import client_of
 from tests.fakes.admin_world import CANARY, Tenant, World
@@ -210,7 +211,7 @@ def test_an_account_is_revoked_by_who_manages_and_that_is_recorded(world: World,
     server, account = world.acme[MCPServer], link(world.acme)
     user = world.root if who == "root" else world.acme.people[Role.OWNER]
     answer = post(client_of(user), "revoke", server, account=account.pk)
-    assert said(answer) == "“Ada Lovelace” is disconnected."
+    assert said(answer) == f"“Ada Lovelace” is disconnected. {NOTHING_LEFT}"  # no client is known that got the tokens
     assert not LinkedAccount.objects.as_system().filter(pk=account.pk).exists()
     entry = AuditRecord.objects.as_system().get(action="link.revoked")
     assert (entry.actor_id, entry.via) == (user.pk, "admin")

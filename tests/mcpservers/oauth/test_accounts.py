@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from aiohttp import web
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -18,7 +19,7 @@ from mcpservers.oauth import accounts, identity
 from mcpservers.oauth.grants import Granted
 from mcpservers.oauth.identity import claims_of, free_name, tidy_name
 from tests.fakes import authfaults
-from tests.fakes.authserver import FakeAuthServer
+from tests.fakes.authserver import FakeAuthServer, Heard
 from tests.mcpservers.oauth.conftest import Link, Make
 from tests.mcpservers.oauth.resource import Resource
 
@@ -238,6 +239,30 @@ async def test_a_revocation_that_fails_is_told_and_the_account_is_gone_all_the_s
     assert done.warning
     assert account.tokens["refresh_token"] not in done.warning
     assert not await LinkedAccount.objects.as_system().aexists()
+
+
+async def test_a_service_that_revokes_one_kind_of_token_alone_is_given_the_other_too(
+    link: Link, known: MCPServer, actor: Actor, auth: FakeAuthServer
+) -> None:
+    async def of_access_alone(heard: Heard) -> web.StreamResponse:
+        if heard.form["token_type_hint"] == "refresh_token":
+            return await authfaults.refusal("unsupported_token_type")(heard)
+        return await auth.usual(heard)
+
+    account = await link(known)
+    auth.on("revoke", of_access_alone)
+    assert "HTTP 400" in (await accounts.disconnect(actor, account.pk)).warning
+    assert auth.valid(account.tokens["access_token"]) is None
+
+
+async def test_an_account_whose_tokens_are_gone_is_not_said_to_be_revoked(
+    link: Link, known: MCPServer, actor: Actor, auth: FakeAuthServer
+) -> None:
+    account = await link(known)
+    known.url += "/elsewhere"
+    await known.asave()  # nothing follows it there
+    assert "end the access there" in (await accounts.disconnect(actor, account.pk)).warning
+    assert auth.count("revoke") == 0
 
 
 async def test_where_nothing_can_be_revoked_the_person_is_told(
