@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from chatui.netguard import Extra
 from chatui.rows import in_rows, writing
 from mcpservers.errors import LinkError
 from mcpservers.models import MCPServer, OAuthDiscovery, Transport
@@ -94,7 +95,8 @@ async def _found(web: Web, server: MCPServer, challenge: Challenge | None) -> tu
     if oauth.get("token_endpoint"):
         found, held = _configured_endpoints(oauth, issuers), MOST_SECONDS
     else:
-        found, held = await _issuer_metadata(web, issuers or [metadata.origin_of(url)], oauth, guessed=not issuers)
+        places = issuers or [metadata.origin_of(url)]
+        found, held = await _issuer_metadata(web, places, oauth, guessed=not issuers, extra=server.allowances)
     scopes = configured_scopes(server) or challenge.scope or scopes_in((own or {}).get("scopes_supported"))
     said = Discovered(resource=resource, scopes=scopes, resource_metadata=where, **found)
     return said, max(LEAST_SECONDS, min(seconds, held, MOST_SECONDS))
@@ -142,13 +144,13 @@ async def _own_metadata(web: Web, url: str, challenge: Challenge) -> tuple[dict[
 
 
 async def _issuer_metadata(
-    web: Web, issuers: Iterable[str], oauth: Mapping[str, Any], *, guessed: bool
+    web: Web, issuers: Iterable[str], oauth: Mapping[str, Any], *, guessed: bool, extra: Extra
 ) -> tuple[dict[str, Any], float]:
     tried: list[str] = []
     refusal: LinkError | None = None
     for issuer in issuers:
         tried.append(issuer)
-        metadata.checked_endpoint("issuer", issuer)
+        metadata.checked_endpoint("issuer", issuer, extra)
         for place in metadata.issuer_metadata_urls(issuer):
             answer = await _get(web, place)
             document = answer.json() if answer is not None and answer.status == 200 else None
@@ -156,7 +158,8 @@ async def _issuer_metadata(
                 continue
             try:
                 allow = bool(oauth.get("allow_missing_pkce"))
-                return metadata.endpoints_in(document, issuer, allow_missing_pkce=allow), _seconds(answer)
+                endpoints = metadata.endpoints_in(document, issuer, allow_missing_pkce=allow, extra=extra)
+                return endpoints, _seconds(answer)
             except LinkError as error:
                 refusal = refusal or error  # perhaps the other document of this issuer can be used
     if refusal is not None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 from urllib.parse import urlsplit
 
-from chatui.netguard import AddressRefusedError, check_url
+from chatui.netguard import AddressRefusedError, Extra, check_url
 from mcpservers.errors import LinkError
 from mcpservers.oauth.challenges import scopes_in
 from mcpservers.oauth.config import is_web_address
@@ -138,8 +138,13 @@ def same_issuer(one: str, other: str) -> bool:
     return one == other or (bare and one.rstrip("/") == other.rstrip("/"))
 
 
-def endpoints_in(document: Mapping[str, Any], issuer: str, *, allow_missing_pkce: bool) -> dict[str, Any]:
-    """The fields of `Discovered` that an issuer's metadata decide. Raises `LinkError` for what cannot be believed."""
+def endpoints_in(
+    document: Mapping[str, Any], issuer: str, *, allow_missing_pkce: bool, extra: Extra = ()
+) -> dict[str, Any]:
+    """The fields of `Discovered` that an issuer's metadata decide. Raises `LinkError` for what cannot be believed.
+
+    `extra` is the guard's: None, for a person's own server, where nobody's allowance counts.
+    """
     said = document.get("issuer")
     if not isinstance(said, str) or not same_issuer(said, issuer):
         shown = said if isinstance(said, str) else "nobody"
@@ -151,10 +156,10 @@ def endpoints_in(document: Mapping[str, Any], issuer: str, *, allow_missing_pkce
     warnings: list[str] = []
     found: dict[str, Any] = {"issuer": said}
     for name in ("authorization_endpoint", "token_endpoint"):
-        found[name] = checked_endpoint(name, document.get(name))
+        found[name] = checked_endpoint(name, document.get(name), extra)
     for name in _OPTIONAL:
         try:
-            found[name] = checked_endpoint(name, document[name]) if document.get(name) else ""
+            found[name] = checked_endpoint(name, document[name], extra) if document.get(name) else ""
         except LinkError as error:
             found[name] = ""
             warnings.append(error.for_admin)
@@ -169,7 +174,7 @@ def endpoints_in(document: Mapping[str, Any], issuer: str, *, allow_missing_pkce
     }
 
 
-def checked_endpoint(name: str, value: object) -> str:
+def checked_endpoint(name: str, value: object, extra: Extra = ()) -> str:
     """`value` if it is an address that may be used. Raises `LinkError`."""
     if not isinstance(value, str) or not is_web_address(value) or len(value) > _LONGEST:
         raise LinkError(
@@ -178,7 +183,7 @@ def checked_endpoint(name: str, value: object) -> str:
             for_admin=f"“{name}” is missing or not a web address in the metadata of the authorization server.",
         )
     try:
-        check_url(value)
+        check_url(value, extra=extra)
     except AddressRefusedError as error:
         detail = f"“{name}” of the authorization server: {error.public_message}"
         raise LinkError("address_refused", f"{error.public_message} Tell an administrator.", for_admin=detail) from None

@@ -127,6 +127,16 @@ def test_an_endpoint_that_may_not_be_used_ends_it(name: str, address: Any, setti
     assert raised.value.reason in ("bad_metadata", "address_refused")
 
 
+def test_for_a_person_s_own_server_no_endpoint_is_where_an_operator_allows_others(settings: Any) -> None:
+    settings.MCP_ALLOW_PRIVATE = ["10.0.0.1"]
+    document = AS | {"issuer": "https://a.example", "authorization_endpoint": "http://10.0.0.1/authorize"}
+    assert metadata.endpoints_in(document, "https://a.example", allow_missing_pkce=False)
+    with pytest.raises(LinkError) as raised:
+        metadata.endpoints_in(document, "https://a.example", allow_missing_pkce=False, extra=None)
+    assert raised.value.reason == "address_refused"
+    assert "MCP_ALLOW_PRIVATE" not in raised.value.public_message
+
+
 def test_an_odd_endpoint_that_is_not_needed_is_left_out_with_a_warning() -> None:
     found = endpoints(registration_endpoint="javascript:alert(1)", revocation_endpoint=7)
     assert found["registration_endpoint"] == found["revocation_endpoint"] == ""
