@@ -231,6 +231,16 @@ async def test_an_exchange_that_fails_is_told(
     assert row.tokens["access_token"] not in f"{raised.value} {raised.value.public_message}"
 
 
+async def test_a_token_that_is_about_to_end_is_exchanged_anew(
+    signed_in: SignIn, actor: Actor, auth: FakeAuthServer, make_server: Make, resource: Resource
+) -> None:
+    await signed_in()
+    auth.token_changes = {"expires_in": exchange.SHORTEST_SECONDS}
+    source = ExchangedTokens(actor, await obo_server(make_server, resource))
+    assert await source.current() != await source.current()
+    assert len(exchanges(auth)) == 2
+
+
 async def test_what_is_kept_is_sealed(signed_in: SignIn, actor: Actor, make_server: Make, resource: Resource) -> None:
     await signed_in()
     token = await ExchangedTokens(actor, await obo_server(make_server, resource)).current()

@@ -8,18 +8,21 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.test import Client
 
 from accounts.actors import Actor
+from accounts.models import User
 from chatui.rows import in_rows
 from mcpservers import catalogue, connections, entries
 from mcpservers.calls import ToolOutcome, call_tool
 from mcpservers.catalogue import WantedServer, offered_to
 from mcpservers.models import MCPServer, SignInToken
 from tests.fakes.authserver import FakeAuthServer
+from tests.fakes.authstate import Person
 from tests.fakes.mcp_protected import ProtectedMCPServer
 from tests.fakes.mcp_server import FakeMCPServer
 from tests.mcpservers.oauth.conftest import Make
-from tests.mcpservers.oauth.test_exchange import OBO, SignIn, _nothing_kept, signed_in
+from tests.mcpservers.oauth.test_exchange import OBO, SignIn, _nothing_kept, configure, sign_in, signed_in
 
 __all__ = ["_nothing_kept", "signed_in"]
 OPENID = {"Authorization": "Bearer {{openid.access_token}}"}
@@ -59,6 +62,37 @@ async def test_a_server_is_called_on_behalf_of_who_asks(
         assert json.loads(outcome.text)["owner"] == "ada"
         assert row.tokens["access_token"] not in fake.tokens
         await connections.aclose()
+
+
+async def test_who_signs_in_by_openid_connect_is_acted_for_at_once(
+    actor: Actor, bob: User, auth: FakeAuthServer, make_server: Make, settings: Any
+) -> None:
+    auth.people = (Person("ada", "sub-ada", "Ada", bob.email),)
+    configure(settings, auth)
+    async with ProtectedMCPServer(auth=auth, era="modern") as fake:
+        server = await make_server(fake.url, oauth=OBO, obo_author="operator", connect_timeout=5)
+        assert (await call(actor, server, "whoami")).status == "unavailable"
+        assert (await in_rows(sign_in, Client(), auth)).status_code == 302
+        assert json.loads((await call(actor, server, "whoami")).text)["owner"] == "ada"
+        await connections.aclose()
+
+
+async def test_an_exchanged_token_goes_where_the_definition_puts_it(
+    signed_in: SignIn,  # as above
+    actor: Actor,
+    auth: FakeAuthServer,
+    fake: FakeMCPServer,
+    make_server: Make,
+) -> None:
+    row = await signed_in()
+    headers = {"X-On-Behalf": "{{obo.access_token}}"}
+    server = await make_server(fake.url, oauth=OBO, obo_author="operator", headers=headers, connect_timeout=5)
+    assert (await call(actor, server, "echo")).status == "ok"
+    sent = (await fake.heard("tools/call")).headers
+    given = auth.valid(sent["x-on-behalf"])
+    assert given is not None
+    assert (given.audience, "authorization" in sent) == ("notes", False)
+    assert row.tokens["access_token"] not in str([exchange.headers for exchange in fake.exchanges])
 
 
 async def test_who_did_not_sign_in_so_is_told_and_the_server_is_not_blamed(
