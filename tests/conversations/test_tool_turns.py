@@ -16,6 +16,7 @@ from chatui.rows import in_rows
 from conversations import feed, questions, supervisor
 from conversations.decisions import Decision
 from conversations.models import Attachment, Conversation, Message, Question, ToolCall, Turn
+from mcpservers import connections
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat, gapless
 from tests.fakes.endpoint import Endpoint, calls, text
@@ -171,6 +172,8 @@ async def test_a_tool_that_asks_parks_the_turn_and_an_approval_lets_it_go_on(own
         if running is not None:
             await asyncio.wait({running.task})
         assert not supervisor.current().runs(turn_id)  # no task exists while a person is asked
+        (held,) = connections.manager().list_connections()
+        assert (held.leases, held.state) == (0, "ready"), "nor is a connection kept for it"
         endpoint.script(text("Noted."))
         await chat.send("call.decide", call_id=card["call_id"], decision="allow_once")
         await chat.until("turn.resumed")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from uuid import uuid4
 
+import psutil
 import pytest
 
 from tests.fakes.endpoint import Endpoint, calls, text
@@ -54,7 +55,7 @@ async def test_a_server_killed_in_mid_answer_keeps_what_was_checkpointed_and_off
 
 
 @pytest.mark.parametrize("server", ["daphne", "uvicorn"])
-async def test_a_server_told_to_stop_ends_its_turns_as_interrupted_and_closes_sockets_with_1012(
+async def test_a_server_told_to_stop_ends_its_turns_as_interrupted_its_processes_and_closes_sockets_with_1012(
     endpoint: Endpoint, make_site: Callable[..., Site], server: str
 ) -> None:
     gate = asyncio.Event()
@@ -64,8 +65,11 @@ async def test_a_server_told_to_stop_ends_its_turns_as_interrupted_and_closes_so
     await asyncio.to_thread(site.start)
     key = await asyncio.to_thread(site.key, "alice", "acme", "chat")
     async with site.socket("acme", key) as socket:
-        await socket.send("turn.start", **start("go on"))
+        await socket.send("turn.start", **start("go on", "helper"))  # whose tools are those of a local process
         await socket.until("text.delta")
+        assert site.process is not None
+        local = psutil.Process(site.process.pid).children(recursive=True)
+        assert [child for child in local if "demo.mcp_server" in child.cmdline()]
         stopping = asyncio.create_task(asyncio.to_thread(site.stop))
         finished = await socket.until("turn.finished")
         assert finished["outcome"] == "interrupted"
@@ -73,6 +77,7 @@ async def test_a_server_told_to_stop_ends_its_turns_as_interrupted_and_closes_so
         with pytest.raises(ConnectionError, match="1012"):
             await socket.until("never")
         await stopping
+    assert not [child for child in local if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
 async def test_a_turn_that_waits_survives_a_kill_and_goes_on_after_the_answer(
