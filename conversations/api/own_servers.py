@@ -135,10 +135,11 @@ async def review(call: Call, own_server: UUID) -> HttpResponse:
     """Accept or reject versions of its tools, by the ids that a check gave."""
 
     def decided(actor: Actor) -> list[Review]:
-        waiting = own.waiting_of(own.require_usable(actor, own_server))
+        own.require_usable(actor, own_server)
         wanted = body.read(Decisions, call.request)
         if not wanted.accept and not wanted.reject:
             raise InvalidRequestError(public_message="Nothing to decide: accept or reject.")
+        waiting: list[Review] = []
         for ids, decision in (
             (wanted.accept, ToolVersion.Decision.ACCEPTED),
             (wanted.reject, ToolVersion.Decision.REJECTED),
