@@ -18,8 +18,8 @@ PAUSE = 0.5  # seconds between two looks at a turn of which the feed holds nothi
 async def frames(door: Door, turn_id: UUID, after: int) -> AsyncGenerator[tuple[int, str]]:
     """(number, encoded frame) after `after`, live until the turn ends.
 
-    Where those are not held, a `turn.snapshot` comes first, unless nothing has happened since `after`. Raises what
-    `door` raises for who may not look (any more), and `NotFoundError`.
+    Where those are not held, a `turn.snapshot` comes first. Raises what `door` raises for who may not look (any more),
+    and `NotFoundError`.
     """
     channel = feed.current()
     looked_after: int | None = None
@@ -35,7 +35,7 @@ async def frames(door: Door, turn_id: UUID, after: int) -> AsyncGenerator[tuple[
                 if looked_after == after:  # a mirror with a gap, or a stream that is gone: rows say more in a moment
                     await asyncio.sleep(PAUSE)
             snapshot = await in_rows(door.run, commands.snapshot, turn_id)
-            if snapshot.seq != after or not snapshot.open:
+            if looked_after is None or snapshot.seq != after or not snapshot.open:
                 yield snapshot.seq, snapshot.frame
             if not snapshot.open:
                 return

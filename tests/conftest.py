@@ -177,14 +177,12 @@ def _empty_tables(self: TransactionTestCase, attempts: int = 5) -> None:
     A thread of the product may still be writing what nobody waits for; the writer is done a moment later.
     """
     quote = connection.ops.quote_name
-    looks = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {quote(table)})" for table in _tables())
-    with connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(looks))
-        filled = [table for (table,) in cursor.fetchall()]
+    looks = " UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {quote(table)})" for table in _tables())
     for attempt in range(attempts):
         try:
             with audit_guard.opened("retention"), transaction.atomic(), connection.cursor() as cursor:
-                for table in filled:
+                cursor.execute(looks)  # each time: that thread may have filled another table meanwhile
+                for (table,) in cursor.fetchall():
                     cursor.execute(f"DELETE FROM {quote(table)}")
             return
         except DatabaseError:

@@ -92,12 +92,12 @@ async def test_what_comes_after_the_second_look_is_followed(channel: MemoryFeed)
     assert await hearing == [(7, "turn.snapshot"), (8, "text.delta")]
 
 
-async def test_who_knows_all_that_is_stored_is_sent_no_snapshot(channel: MemoryFeed) -> None:
+async def test_who_knows_all_that_is_stored_is_told_so_by_one_snapshot(channel: MemoryFeed) -> None:
     turn, looked = uuid4(), asyncio.Event()
     hearing = asyncio.ensure_future(texts(Rows(at(7), telling(looked)), turn, 7))
     await looked.wait()
     channel.end(turn, TextDelta(text="over"))
-    assert await hearing == [(8, "text.delta")]
+    assert await hearing == [(7, "turn.snapshot"), (8, "text.delta")]
 
 
 async def test_who_leaves_while_it_looks_leaves_no_place_behind(channel: MemoryFeed) -> None:
@@ -112,6 +112,7 @@ async def test_who_leaves_while_it_looks_leaves_no_place_behind(channel: MemoryF
 async def test_who_leaves_while_it_follows_leaves_no_place_behind(channel: MemoryFeed) -> None:
     turn = uuid4()
     frames = following.frames(Rows(at(7)), turn, 7)
+    assert (await anext(frames))[0] == 7
     going = asyncio.ensure_future(anext(frames))
     while channel.last_seq(turn) is None:
         await settled()
