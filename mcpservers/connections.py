@@ -47,7 +47,7 @@ def manager() -> ConnectionManager:
 
 def made() -> ConnectionManager:
     """A manager of the caller's own, which stores what connections teach. Whoever makes it closes it."""
-    return ConnectionManager(record=_record, learn=learning.sign_in_for)
+    return ConnectionManager(record=_record, learn=learning.sign_in_to_open)
 
 
 def has_manager() -> bool:

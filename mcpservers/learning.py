@@ -15,12 +15,24 @@ _TELLS_NOTHING = ("no_metadata", "unreachable", "timeout", "too_large", "redirec
 
 
 async def sign_in_for(target: ConnectionTarget, error: ChatUIError) -> SignInRequiredError | None:
-    """The sign-in that `error` (of connecting, or of a request) turns out to ask for; None where it does not."""
+    """The sign-in that `error` turns out to ask for; None where it does not.
+
+    Of what connecting ended with that was asked by `sign_in_to_open`, once for all who waited.
+    """
     if isinstance(error, SignInRequiredError):
         return error
-    if not isinstance(error, ServerUnavailableError | RequestFailedError) or error.http_status != 401:
-        return None
-    if not await _has_accounts(target, error.challenge):
+    return await _learnt(target, error) if isinstance(error, RequestFailedError) else None
+
+
+async def sign_in_to_open(target: ConnectionTarget, error: ChatUIError) -> SignInRequiredError | None:
+    """The same of an `error` with which connecting ended: for the pool, which raises it instead."""
+    return await _learnt(target, error) if isinstance(error, ServerUnavailableError) else None
+
+
+async def _learnt(
+    target: ConnectionTarget, error: ServerUnavailableError | RequestFailedError
+) -> SignInRequiredError | None:
+    if error.http_status != 401 or not await _has_accounts(target, error.challenge):
         return None
     return SignInRequiredError(target.server_id, target.slug, target.title)
 

@@ -67,7 +67,7 @@ class ConnectionManager:
 
     A target of request scope is lent within its run alone: between `open_run` and `close_run`. `record` is told how
     each connect went: the target, what to remember (None on failure) and the error ("" on success). `learn` is told why
-    one failed, and gives the sign-in that the server turns out to want, see `learning.sign_in_for`. Callbacks in
+    one failed, and gives the sign-in that the server turns out to want, see `learning.sign_in_to_open`. Callbacks in
     `on_tools_changed` hear of a server's `notifications/tools/list_changed`, those in `on_completed` of
     `notifications/elicitation/complete` with the id of what was dealt with.
     """

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from accounts.actors import Actor
 from chatui.rows import in_rows
 from mcpservers import catalogue, connections, entries
+from mcpservers.calls import call_tool
 from mcpservers.catalogue import Offer, WantedServer, offered_to
 from mcpservers.errors import LinkError
 from mcpservers.models import MCPServer
@@ -26,6 +30,9 @@ async def _closed() -> AsyncIterator[None]:
     yield
     await catalogue.aclose()
     await connections.aclose()
+
+
+async def _unheard(*_: object) -> None: ...
 
 
 async def offer(actor: Actor, server: MCPServer) -> Offer:
@@ -113,6 +120,28 @@ async def test_a_refusal_without_a_word_of_accounts_stays_one(actor: Actor, make
         assert codes(offered) == ["unavailable"]
         assert "HTTP 401" in offered.problems[0].message
         assert not await signs_in(server)
+        await connections.aclose()
+
+
+@pytest.mark.parametrize("how", ["offer", "call", "refresh"])
+async def test_a_refusal_to_connect_is_looked_into_once_however_many_wait(
+    actor: Actor, make_server: Make, how: str
+) -> None:
+    async with (
+        FakeAuthServer(metadata_at=frozenset()) as auth,
+        ProtectedMCPServer(auth=auth, era="modern", prm_at="none", challenge="none") as fake,
+    ):
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        match how:
+            case "offer":
+                await offer(actor, server)
+            case "refresh":
+                await catalogue.refresh(server.pk, actor=actor)
+            case _:
+                made = (call_tool(actor, server.pk, "whoami", {}, turn_id=uuid4(), progress=_unheard) for _ in range(3))
+                assert {outcome.status for outcome in await asyncio.gather(*made)} == {"unavailable"}
+        looked = Counter(exchange.path for exchange in fake.exchanges if "/.well-known/" in exchange.path)
+        assert set(looked.values()) == {1}
         await connections.aclose()
 
 
