@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from accounts.models import Organization, User
 from agents.models import Agent
 from chatui.rows import in_rows
-from mcpservers.models import MCPServer
+from mcpservers.models import LinkedAccount, MCPServer, OAuthClient
 from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, calls, text
@@ -30,6 +30,15 @@ async def notes(site: Site, organization: Organization, agent: Agent) -> AsyncIt
     await in_rows(allow)
     async with FakeMCPServer() as server:
         yield server
+
+
+def link(person: User) -> None:
+    """An account of `person` at Notes, of which nobody can be told that it ends."""
+    server = MCPServer.objects.as_system().get(slug="my-notes")
+    where = {"organization": server.organization, "server": server, "issuer": "https://login.example"}
+    client = OAuthClient.objects.create(source="dynamic", **where)
+    tokens, binding = {"access_token": "a"}, server.oauth_binding()
+    LinkedAccount.objects.create(user=person, client=client, binding=binding, name="Bob", tokens=tokens, **where)
 
 
 async def test_a_server_of_ones_own_is_added_checked_used_and_deleted_by_keyboard(
@@ -69,8 +78,12 @@ async def test_a_server_of_ones_own_is_added_checked_used_and_deleted_by_keyboar
     await expect(page.locator(".answer .markdown")).to_have_text("Done.")
     assert notes.count("tools/call") == 1
 
+    await in_rows(link, owner)
     await page.goto(site.url + "/o/acme/connections/")
     await page.get_by_role("button", name="Delete Notes").press("Enter")
     await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
+    gone = page.get_by_role("dialog", name="Notes was deleted")
+    await expect(gone.get_by_role("status")).to_contain_text("The sign-in service could not be told")
+    await gone.get_by_role("button", name="Done").press("Enter")
     await expect(page.get_by_role("heading", name="There is no server for you yet")).to_be_visible()
     assert not await MCPServer.objects.as_system().aexists()

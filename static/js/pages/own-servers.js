@@ -27,10 +27,10 @@ export function wireOwnServers(page) {
       again();
     },
     delete: async (server) => {
-      if (await sure(server)) {
-        await page.api.delete(`connections/servers/${server.id}`);
-        again();
-      }
+      if (!(await sure(server))) return;
+      const { warnings } = await page.api.delete(`connections/servers/${server.id}`);
+      if (warnings.length) await deleted(server, warnings);
+      again();
     },
   };
   for (const button of document.querySelectorAll("[data-own]")) {
@@ -65,5 +65,14 @@ function sure(server) {
     body: (close) => html`<div class="stack"><p>Agents cannot use it any more, also in an answer that is being written. What is stored for it is forgotten, and its accounts are disconnected.</p>
       <div class="dialog-actions"><button type="button" class="button" autofocus onClick=${() => close(false)}>Cancel</button>
         <button type="button" class="button danger" onClick=${() => close(true)}>Delete</button></div></div>`,
+  });
+}
+
+/** What the sign-in service may not have forgotten. */
+function deleted(server, warnings) {
+  return openDialog({
+    title: `${server.title} was deleted`,
+    body: (close) => html`<div class="stack">${warnings.map((warning) => html`<p role="status" key=${warning}>${warning}</p>`)}
+      <div class="dialog-actions"><button type="button" class="button primary" onClick=${() => close(true)}>Done</button></div></div>`,
   });
 }
