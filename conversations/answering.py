@@ -13,4 +13,4 @@ async def carry(answer: Answered) -> None:
     if not house.runs(answer.turn_id):
         await processes.look_at(answer.turn_id)
     changed = hints.question_changed(answer.question_id, answer.kind, "answered", answer.turn_id)
-    await hints.tell_people(answer.audience, changed)
+    await hints.tell_people(answer.audience, answer.organization_id, changed)

@@ -30,9 +30,9 @@ async def begin(door: Door, new: NewTurn, *, present: bool = True) -> Begun:
     house.start(begun.turn_id, started=commands.started_frame(begun), plan=plan)
     conversation = begun.conversation
     if conversation.kind != Conversation.Kind.API:
-        await hints.tell_user(conversation.owner_id, commands.conversation_updated(conversation))
+        await hints.tell_owner(conversation, commands.conversation_updated(conversation))
         changed = hints.turn_changed(begun.turn_id, conversation.pk, Turn.Status.RUNNING)
-        await hints.tell_user(conversation.owner_id, changed)
+        await hints.tell_owner(conversation, changed)
     return begun
 
 

@@ -18,11 +18,14 @@ from conversations.turns import Begun, NewTurn
 @dataclass(frozen=True, slots=True)
 class Greeting:
     user_id: UUID
+    organization_id: UUID
+    chats: bool  # may the actor see them?
     frame: str
 
 
 def greet(actor: Actor) -> Greeting:
     """The `hello` frame: who this is, where, and what has not ended yet."""
+    chats = bool(policy.allows(actor, policy.Action.CHAT))
     open_turns = [
         {
             "turn_id": turn.pk,
@@ -30,12 +33,12 @@ def greet(actor: Actor) -> Greeting:
             "status": Turn.Status.WAITING if turn.asks else turn.status,
             "seq": turn.last_seq,
         }
-        for turn in turns.open_turns(actor)
+        for turn in (turns.open_turns(actor) if chats else ())
     ]
     user = {"id": actor.user_id, "username": actor.username, "name": actor.name}
     organization = {"id": actor.organization_id, "slug": actor.organization_slug, "role": actor.role}
     hello = wire.frame("hello", protocol=wire.PROTOCOL, user=user, organization=organization, turns=open_turns)
-    return Greeting(actor.user_id, hello)
+    return Greeting(actor.user_id, actor.organization_id, chats, hello)
 
 
 def new_turn(frame: wire.TurnStart | wire.TurnRegenerate | wire.TurnContinue) -> NewTurn:

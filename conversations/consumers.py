@@ -71,7 +71,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         greeting = await self._at_door(commands.greet)
         if greeting is None:
             return
-        self.user_id = greeting.user_id
+        self.user_id, self._organization, self._chats = greeting.user_id, greeting.organization_id.hex, greeting.chats
         self._grouped = True
         await self.channel_layer.group_add(hints.group_of(self.user_id), self.channel_name)
         self._watch = asyncio.get_running_loop().create_task(self._watching(), name=f"socket-watch-{self.user_id}")
@@ -132,7 +132,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 if await self._at_door(turns.visible_turn, turn_id) is not None:
                     self._follow(turn_id, after)
             case wire.TurnStop(turn_id=turn_id):
-                await self._let_in(stopping.stop(self.door, self.user_id, turn_id))
+                await self._let_in(stopping.stop(self.door, turn_id))
             case wire.CallDecide():
                 await self._answer(commands.decide, frame)
             case wire.ElicitationAnswer():
@@ -205,6 +205,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
     async def _look_again(self) -> None:
         try:
             refused = await self._at_door(_refused)
+            self._chats = refused is None
             if refused is not None and self._follows:
                 for following in self._follows.values():
                     following.cancel()
@@ -213,7 +214,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
             logger.exception("A socket could not be rechecked")
 
     async def hint(self, event: dict[str, Any]) -> None:
-        await self.send(text_data=event["frame"])
+        if event.get("organization") == self._organization and (self._chats or not event.get("chats")):
+            await self.send(text_data=event["frame"])
 
     async def recheck(self, event: dict[str, Any]) -> None:
         await self._look_again()

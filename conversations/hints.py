@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from chatui.layers import tell_group
+from conversations.models import Conversation
 from conversations.settling import Settled
 from conversations.wire import frame
 
@@ -14,9 +15,19 @@ def group_of(user_id: UUID) -> str:
     return f"user.{user_id.hex}"
 
 
-async def tell_user(user_id: UUID, text: str) -> None:
-    """Send an encoded frame to every open socket of the user, in whatever process."""
-    await tell_group(group_of(user_id), {"type": "hint", "frame": text})
+async def tell_user(user_id: UUID, organization_id: UUID, text: str) -> None:
+    """Send an encoded frame to every open socket of the user in that organization, in whatever process."""
+    await _tell(user_id, organization_id, text)
+
+
+async def tell_owner(conversation: Conversation, text: str) -> None:
+    """Likewise what happens in a conversation, to its owner; not to sockets that may not see chats."""
+    await _tell(conversation.owner_id, conversation.organization_id, text, chats=True)
+
+
+async def _tell(user_id: UUID, organization_id: UUID, text: str, *, chats: bool = False) -> None:
+    hint = {"type": "hint", "organization": organization_id.hex, "chats": chats, "frame": text}
+    await tell_group(group_of(user_id), hint)
 
 
 async def recheck_user(user_id: UUID) -> None:
@@ -28,12 +39,12 @@ async def tell_settled(settled: Iterable[Settled]) -> None:
     """Tell all who might have answered that a question is closed."""
     for each in settled:
         changed = question_changed(each.question_id, each.kind, each.state, each.turn_id)
-        await tell_people(each.audience, changed)
+        await tell_people(each.audience, each.organization_id, changed)
 
 
-async def tell_people(people: Iterable[UUID], text: str) -> None:
+async def tell_people(people: Iterable[UUID], organization_id: UUID, text: str) -> None:
     for user_id in dict.fromkeys(people):
-        await tell_user(user_id, text)
+        await tell_user(user_id, organization_id, text)
 
 
 def turn_changed(turn_id: UUID, conversation_id: UUID, status: str) -> str:

@@ -53,6 +53,7 @@ class Answered:
     turn_id: UUID
     call_id: UUID
     question_id: UUID
+    organization_id: UUID
     kind: str
     decided: Decided
     resumed: bool
@@ -202,7 +203,8 @@ def answer(actor: Actor, question: Question, given: Mapping[str, Any]) -> Answer
     question.answered_by_id = actor.user_id
     decided = _decided(question.call_id, question, given)
     resumed = transitions.resume(turn.pk)
-    return Answered(turn.pk, question.call_id, question.pk, question.kind, decided, resumed, audience(question))
+    ids = (turn.pk, question.call_id, question.pk, question.organization_id)
+    return Answered(*ids, question.kind, decided, resumed, audience(question))
 
 
 def _too_late(actor: Actor, question_id: UUID) -> AlreadyAnsweredError:

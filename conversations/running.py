@@ -286,7 +286,9 @@ class TurnTask:
         if live:
             await self._wait_live(call_id, question)
         changed = hints.question_changed(question.id, question.kind, Question.State.OPEN, self.turn_id)
-        await hints.tell_people((self._plan.turn.conversation.owner_id, *question.approvers), changed)
+        conversation = self._plan.turn.conversation
+        people = (conversation.owner_id, *question.approvers)
+        await hints.tell_people(people, conversation.organization_id, changed)
 
     async def _tell_answer(self, event: events.CallAnswered) -> None:
         question = self._asked.pop(event.call_id, None)
@@ -371,7 +373,7 @@ class TurnTask:
     async def _tell_status(self, status: Message.Status) -> None:
         assert self._plan is not None
         conversation = self._plan.turn.conversation
-        await hints.tell_user(conversation.owner_id, hints.turn_changed(self.turn_id, conversation.pk, status))
+        await hints.tell_owner(conversation, hints.turn_changed(self.turn_id, conversation.pk, status))
 
     def _progress(self, seq: int) -> Progress:
         return Progress(self._draft.parts(), seq, dict(self._usage), self._watch.seconds(), self._model_name)
@@ -403,7 +405,7 @@ class TurnTask:
         if ended is not None and self._plan is not None:
             conversation = self._plan.turn.conversation
             changed = hints.turn_changed(self.turn_id, conversation.pk, ended.outcome)
-            await hints.tell_user(conversation.owner_id, changed)
+            await hints.tell_owner(conversation, changed)
             await hints.tell_settled(ended.settled)
 
 

@@ -14,6 +14,7 @@ class Settled:
     """A question that has just been closed as `state`; `audience` are all who might have answered it."""
 
     question_id: UUID
+    organization_id: UUID
     turn_id: UUID
     kind: str
     state: str
@@ -22,7 +23,8 @@ class Settled:
 
 def close(questions: QuestionQuerySet, state: Question.State) -> tuple[Settled, ...]:
     """Close those of `questions` that are open. One query without any, three with; inside the caller's transaction."""
-    rows = list(questions.filter(state=Question.State.OPEN).values_list("pk", "turn_id", "kind", "asked_of_id"))
+    fields = ("pk", "organization_id", "turn_id", "kind", "asked_of_id")
+    rows = list(questions.filter(state=Question.State.OPEN).values_list(*fields))
     if not rows:
         return ()
     ids = [pk for pk, *_ in rows]
@@ -32,4 +34,7 @@ def close(questions: QuestionQuerySet, state: Question.State) -> tuple[Settled, 
         "question_id", "user_id"
     ):
         others[question_id].append(user_id)
-    return tuple(Settled(pk, turn_id, kind, state.value, (owner, *others[pk])) for pk, turn_id, kind, owner in rows)
+    return tuple(
+        Settled(pk, organization_id, turn_id, kind, state.value, (owner, *others[pk]))
+        for pk, organization_id, turn_id, kind, owner in rows
+    )

@@ -9,7 +9,7 @@ from chatui.rows import in_rows
 from conversations import hints, processes, supervisor, turns, wire
 
 
-async def stop(door: Door, user_id: UUID, turn_id: UUID) -> None:
+async def stop(door: Door, turn_id: UUID) -> None:
     """Stop a turn of the door's actor; what was produced is kept, and an ended turn stays as it is.
 
     Raises what `turns.request_stop` raises.
@@ -22,5 +22,6 @@ async def stop(door: Door, user_id: UUID, turn_id: UUID) -> None:
         return
     frame = wire.TurnFinished(outcome=stop.ended.outcome, message=stop.ended.message, error=stop.ended.error)
     supervisor.announce_end(turn_id, frame)
-    await hints.tell_user(user_id, hints.turn_changed(turn_id, stop.conversation_id, stop.ended.outcome))
+    changed = hints.turn_changed(turn_id, stop.conversation.pk, stop.ended.outcome)
+    await hints.tell_owner(stop.conversation, changed)
     await hints.tell_settled(stop.ended.settled)

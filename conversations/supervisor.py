@@ -173,10 +173,10 @@ class Supervisor:
     async def reap(self, *, everything: bool = False) -> None:
         """End the turns of dead processes as interrupted, and tell their owners."""
         ended = await in_rows(transitions.reap, everything=everything, keep=list(self._running))
-        for turn_id, conversation_id, owner_id, end in ended:
+        for turn_id, conversation, end in ended:
             frame = wire.TurnFinished(outcome=end.outcome, message=end.message, error=end.error)
             announce_end(turn_id, frame)
-            await hints.tell_user(owner_id, hints.turn_changed(turn_id, conversation_id, end.outcome))
+            await hints.tell_owner(conversation, hints.turn_changed(turn_id, conversation.pk, end.outcome))
             await hints.tell_settled(end.settled)
 
     async def expire(self) -> None:

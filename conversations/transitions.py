@@ -228,10 +228,10 @@ def heartbeat(process: str, turn_ids: Iterable[UUID]) -> set[UUID]:
     return set(mine.filter(stop_requested_at__isnull=False).values_list("pk", flat=True))
 
 
-def reap(*, everything: bool = False, keep: Iterable[UUID] = ()) -> list[tuple[UUID, UUID, UUID, Ended]]:
+def reap(*, everything: bool = False, keep: Iterable[UUID] = ()) -> list[tuple[UUID, Conversation, Ended]]:
     """End RUNNING turns whose owner is gone; what was checkpointed stays and *Continue* is offered.
 
-    `everything` is for the start of the only process there is. Returns (turn, conversation, owner, end) of each.
+    `everything` is for the start of the only process there is. Returns (turn, conversation, end) of each.
     """
     running = Turn.objects.filter(status=Turn.Status.RUNNING).exclude(pk__in=list(keep))
     if not everything:
@@ -246,5 +246,5 @@ def reap(*, everything: bool = False, keep: Iterable[UUID] = ()) -> list[tuple[U
             logger.exception("Turn %s of a dead process could not be ended", turn.pk)
             continue
         if ended is not None:
-            reaped.append((turn.pk, turn.conversation_id, turn.conversation.owner_id, ended))
+            reaped.append((turn.pk, turn.conversation, ended))
     return reaped

@@ -368,7 +368,7 @@ class Stop:
     """What came of a request to stop: `ended` if it ended at once, else its owner will end it."""
 
     turn_id: UUID
-    conversation_id: UUID
+    conversation: Conversation
     ended: transitions.Ended | None
 
 
@@ -395,7 +395,7 @@ def request_stop(actor: Actor, turn_id: UUID) -> Stop:
     ended = transitions.end(turn.pk, Message.Status.STOPPED, None, leaving=Message.Status.WAITING)
     if ended is None and turn.heartbeat_at is not None and turn.heartbeat_at < transitions.stale_before():
         ended = transitions.end(turn.pk, Message.Status.STOPPED, None)
-    return Stop(turn.pk, turn.conversation_id, ended)
+    return Stop(turn.pk, turn.conversation, ended)
 
 
 def open_turns(actor: Actor) -> list[Any]:

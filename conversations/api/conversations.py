@@ -48,14 +48,14 @@ async def update(call: Call, conversation: UUID) -> HttpResponse:
     if any(value is None for value in changes.values()):
         raise InvalidRequestError(public_message="A field cannot be null; leave it out to keep it.")
     changed, turn = await call.rows(change, conversation, changes)
-    await hints.tell_user(call.actor.user_id, commands.conversation_updated(changed))
+    await hints.tell_owner(changed, commands.conversation_updated(changed))
     return JsonResponse(conversation_json(changed, turn))
 
 
 async def delete(call: Call, conversation: UUID) -> HttpResponse:
     """Delete, which `restore` undoes; an answer that is being written is stopped first."""
     for turn_id in await call.rows(running_turns, conversation):
-        await stopping.stop(call.door, call.actor.user_id, turn_id)
+        await stopping.stop(call.door, turn_id)
     await call.rows(put_away, conversation)
     return HttpResponse(status=204)
 

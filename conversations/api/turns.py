@@ -39,7 +39,7 @@ async def read(call: Call, turn: UUID) -> HttpResponse:
 
 
 async def stop(call: Call, turn: UUID) -> HttpResponse:
-    await stopping.stop(call.door, call.actor.user_id, turn)
+    await stopping.stop(call.door, turn)
     return JsonResponse(await call.rows(turn_json, turn), status=202)
 
 

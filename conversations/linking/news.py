@@ -25,7 +25,8 @@ async def linked(user_id: UUID, completed: Completed) -> int:
     for answer in answers:
         await answering.carry(answer)
     organization, server = actor.organization_slug, completed.server_slug
-    await hints.tell_user(user_id, hints.connection_changed(organization, server, "connected", completed.account))
+    told = hints.connection_changed(organization, server, "connected", completed.account)
+    await hints.tell_user(user_id, completed.organization_id, told)
     return len(answers)
 
 
@@ -35,7 +36,7 @@ async def disconnect(actor: Actor, account_id: UUID) -> Disconnected:
     gone = await accounts.disconnect(actor, account_id)
     await peers.account_changed(gone.server_id, actor.user_id)
     told = hints.connection_changed(actor.organization_slug, server, "disconnected", gone.account)
-    await hints.tell_user(actor.user_id, told)
+    await hints.tell_user(actor.user_id, actor.organization_id, told)
     return gone
 
 

@@ -170,7 +170,7 @@ async def _watch(call: Call, turn_id: UUID) -> AsyncGenerator[dict[str, Any]]:
 
 async def _stop(call: Call, turn_id: UUID) -> None:
     try:
-        await stopping.stop(call.door, call.actor.user_id, turn_id)
+        await stopping.stop(call.door, turn_id)
     except ChatUIError as error:  # the key was revoked meanwhile, say: the turn then runs to its end
         logger.warning("The turn %s of a client that went away was not stopped: %s", turn_id, error)
 

@@ -75,7 +75,7 @@ def away(settings: Any) -> Iterator[None]:
 @pytest.mark.parametrize(
     "tell",
     [
-        lambda: hints.tell_user(uuid4(), "{}"),
+        lambda: hints.tell_user(uuid4(), uuid4(), "{}"),
         lambda: hints.recheck_user(uuid4()),
         lambda: processes.look_at(uuid4()),
         lambda: processes.cancel_call(uuid4(), uuid4()),
@@ -100,7 +100,7 @@ async def test_a_redis_that_takes_a_word_and_never_answers_counts_as_away(
         backend = "channels_redis.pubsub.RedisPubSubChannelLayer"
         settings.CHANNEL_LAYERS = {"default": {"BACKEND": backend, "CONFIG": {"hosts": [url]}}}
         channel_layers.backends.clear()
-        await hints.tell_user(uuid4(), "{}")
+        await hints.tell_user(uuid4(), uuid4(), "{}")
         await channel_layers["default"].flush()
         channel_layers.backends.clear()
     assert "Redis is away" in caplog.text

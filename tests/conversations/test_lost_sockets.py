@@ -12,7 +12,7 @@ from autobahn.exception import Disconnected
 from django.db import OperationalError
 from uvicorn.protocols.utils import ClientDisconnected
 
-from accounts.models import User
+from accounts.models import Organization, User
 from chatui.routing import websocket
 from chatui.rows import in_rows
 from conversations import consumers, hints
@@ -89,12 +89,12 @@ async def test_a_reader_that_goes_in_mid_answer_costs_neither_the_answer_nor_a_l
 
 @GONE
 async def test_a_hint_to_a_socket_that_has_gone_leaves_nothing_behind(
-    owner: User, house: Any, gone: type[Exception]
+    owner: User, organization: Organization, house: Any, gone: type[Exception]
 ) -> None:
     line = Line()
     running = await line.open(owner)
     line.gone = gone()
-    await hints.tell_user(owner.pk, "{}")
+    await hints.tell_user(owner.pk, organization.pk, "{}")
     await line.tried.wait()
     assert not running.done()  # the server still says that it has gone, and that is its end
     line.leaves()
@@ -103,7 +103,9 @@ async def test_a_hint_to_a_socket_that_has_gone_leaves_nothing_behind(
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("socket-watch")]
 
 
-async def test_nothing_is_sent_after_a_socket_was_closed_by_us(owner: User, endpoint: Endpoint, house: Any) -> None:
+async def test_nothing_is_sent_after_a_socket_was_closed_by_us(
+    owner: User, organization: Organization, endpoint: Endpoint, house: Any
+) -> None:
     gate = asyncio.Event()
     endpoint.script(text("one", gate, "two"))
     line = Line()
@@ -117,7 +119,7 @@ async def test_nothing_is_sent_after_a_socket_was_closed_by_us(owner: User, endp
         pass
     assert event["code"] == 4401
     gate.set()
-    await hints.tell_user(owner.pk, "{}")
+    await hints.tell_user(owner.pk, organization.pk, "{}")
     async with asyncio.timeout(5):
         while house._running:
             await asyncio.wait({running_turn.task for running_turn in house._running.values()})
