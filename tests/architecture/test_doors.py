@@ -17,6 +17,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from accounts.models import Membership, Role
 from chatui.rows import in_rows
 from conversations import wire
 from tests.architecture.doors_world import CALLERS, KEYS, OUTSIDERS, PEOPLE, World, make_world, things_of
@@ -382,3 +383,32 @@ async def test_the_frames(transactional_db: None, house: Any) -> None:
                     if found != expected:
                         wrong.append((caller, type, target, found, expected))
     assert not wrong
+
+
+async def test_ones_own_things_in_another_organization_are_not_there(transactional_db: None, house: Any) -> None:
+    """Somebody of both organizations, at the doors of the one with ids of the other."""
+    world = await in_rows(make_world)
+    person = world.users["owner"]
+
+    def elsewhere() -> dict[str, Any]:
+        Membership.objects.create(user=person, organization=world.globex.organization, role=Role.OWNER)
+        return things_of(person, world.globex) | {"organization": "acme"}
+
+    things, found = await in_rows(elsewhere), {}
+    for caller in ("owner", *KEYS):
+        client = await client_of(world, caller)
+        for name, door in API.items():
+            if door.whose and caller in door.may:
+                found[caller, name] = (await knock(client, name, things)).status_code
+    client = await client_of(world, "key chat")
+    found["key chat", "model"] = (await client.get(filled("v1/models/<str:slug>", things))).status_code
+    client = await client_of(world, "owner")
+    for address, (method, whose, _) in PAGES.items():
+        if whose == "own" or "<slug:server>" in address:
+            call: Any = getattr(client, method.lower())
+            found["owner", address] = (await call(filled(address, things))).status_code
+    assert len(found) > 50
+    assert not {door: status for door, status in found.items() if status != 404}
+    async with await Chat.of(person) as chat:
+        refused = {type: await said(chat, type, things) for type, door in FRAMES.items() if door.whose}
+    assert set(refused.values()) == {"not_found"}, refused

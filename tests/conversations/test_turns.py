@@ -61,6 +61,13 @@ def test_the_first_turn_makes_a_conversation_with_a_title_a_question_and_an_empt
     assert turn.message.parts == []
 
 
+def test_a_long_question_is_cut_to_a_title_of_sixty_characters(owner: Actor) -> None:
+    title = Turn.objects.get(pk=begin(owner, text="word " * 100).turn_id).conversation.title
+    assert title.startswith("word word")
+    assert title.endswith("…")
+    assert 50 < len(title) <= 60
+
+
 def test_the_same_request_begins_one_turn_however_often_it_is_sent(owner: Actor) -> None:
     request_id = uuid4()
     first = begin(owner, request_id=request_id)
