@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import re
 import signal
@@ -20,6 +22,9 @@ from pathlib import Path
 import pytest
 
 from demo.running import HERE, DemoError, prepare_folder, remember_address, require_free
+from tests.fakes.endpoint import Endpoint, endpoint, text
+
+__all__ = ["endpoint"]
 
 ROOT = HERE.parent
 SECONDS = 60
@@ -226,3 +231,33 @@ def test_what_a_person_added_to_the_keys_file_stays(tmp_path: Path) -> None:
     text = (tmp_path / "demo.env").read_text()
     assert "MCP_ENV_ALLOWLIST=A=B\n" in text
     assert "BASE_URL=http://127.0.0.1:8001\n" in text
+
+
+def manage(var: Path, *arguments: str) -> str:
+    command = [sys.executable, "manage.py", *arguments]
+    env = environment(VAR_DIR=str(var))
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS, check=True)
+    return done.stdout.strip()
+
+
+async def test_the_endpoint_that_the_environment_names_answers(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.models = ["text-embedding-3", "my-model"]
+    endpoint.script(text("I am yours."))
+    var = tmp_path / "var"
+    named = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": "canary"}
+
+    def chat() -> None:
+        with demo(var, free_port(), **named) as running:
+            assert f"Using my-model at 127.0.0.1:{endpoint.port}/v1." in running.printed
+            key = manage(var, "createapikey", "demo", "--org", "demo", "--name", "a program").split()[-1]
+            body = json.dumps({"model": "assistant", "messages": [{"role": "user", "content": "Whose are you?"}]})
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            request = urllib.request.Request(f"{running.address}/v1/chat/completions", body.encode(), headers)
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+                assert json.load(answer)["choices"][0]["message"]["content"] == "I am yours."
+            assert "canary" not in running.printed + running.stop()
+
+    await asyncio.to_thread(chat)
+    assert endpoint.last.body["model"] == "my-model"
+    assert endpoint.last.headers["authorization"] == "Bearer canary"
+    assert "cafe__current_time" in endpoint.last.tools
