@@ -11,7 +11,10 @@ from django.urls.resolvers import URLPattern, URLResolver
 
 from accounts.models import AuditAction as A
 from accounts.models import AuditRecord
+from conversations import wire
+from tests.architecture import test_doors as doors
 from tests.architecture.code import ROOMS, ROOT
+from tests.architecture.test_other_methods import SECOND
 
 # What is recorded, or why nothing is.
 Expectation = A | tuple[A, ...] | str
@@ -80,6 +83,26 @@ API: dict[str, Expectation] = {
     "DELETE approvals/standing/<uuid:standing_id>": A.APPROVAL_REVOKED,
     "PATCH connections/accounts/<uuid:account>": A.LINK_CHANGED,
     "DELETE connections/accounts/<uuid:account>": A.LINK_REVOKED,
+}
+# Of the chat, of the sign-in at servers, and the compatible API: what takes more than a look, or leads somebody in.
+PAGES: dict[str, Expectation] = {
+    "o/<slug:organization>/usage/export/": A.USAGE_EXPORTED,
+    "o/<slug:organization>/connections/accounts/<uuid:account>/": (A.LINK_CHANGED, A.LINK_REVOKED),
+    "o/<slug:organization>/connections/<slug:server>/variables/": A.VARIABLES_CHANGED,
+    "o/<slug:organization>/connections/<slug:server>/begin": "what comes of it is recorded where it comes back",
+    "mcp/oauth/callback": (A.LINK_CREATED, A.LINK_FAILED),
+    "mcp/oauth/client.json": NOTHING_CHANGES,
+    "accounts/link/<str:secret>/": A.SIGN_IN,
+    "accounts/oidc/<str:provider_id>/login/callback/": A.SIGN_IN,
+    "favicon.ico": NOTHING_CHANGES,
+    "v1/chat/completions": A.TOOL_CALL,
+}
+FRAMES: dict[str, Expectation] = {
+    **dict.fromkeys(("turn.start", "turn.regenerate", "turn.continue", "turn.stop", "turn.follow"), OWN_CHATS),
+    "call.cancel": OWN_CHATS,
+    "call.decide": (A.APPROVAL_ANSWERED, A.APPROVAL_REMEMBERED),
+    "elicitation.answer": A.ELICITATION_ANSWERED,
+    "ping": NOTHING_CHANGES,
 }
 
 
@@ -150,6 +173,17 @@ def test_every_command_is_expected() -> None:
 
 def test_every_writing_address_of_the_api_is_expected() -> None:
     assert api_writes() == API.keys()
+
+
+def test_every_page_that_takes_more_than_a_look_is_expected() -> None:
+    posts = {address for address, (method, *_) in doors.PAGES.items() if method == "POST"}
+    posts |= {address for address, method in SECOND if method == "POST"}
+    posts |= {f"v1/{name.removeprefix('POST ')}" for name in doors.OPENAI if name.startswith("POST ")}
+    assert posts | set(doors.OPEN) == PAGES.keys()
+
+
+def test_every_frame_is_expected() -> None:
+    assert FRAMES.keys() == wire.CLIENT_TYPES
 
 
 def test_every_action_has_words_and_fits_its_column() -> None:
