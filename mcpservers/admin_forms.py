@@ -14,6 +14,7 @@ from chatui.form_fields import LinesField, RulesField, SecretMap, SecretMapField
 from mcpservers.definitions import findings
 from mcpservers.models import MCPServer, Transport
 from mcpservers.oauth_field import OAuthField
+from mcpservers.renaming import loosened
 
 # A change of one of these changes what is connected to, or as whom.
 DEFINITION = ("transport", "url", "command", "args", "headers", "env", "variables", "oauth")
@@ -77,6 +78,14 @@ class MCPServerForm(TenantForm):
         """Whether the definition points elsewhere than what is stored."""
         adding: bool = self.instance._state.adding
         return not adding and bool({"url", "transport"} & set(self.changed_data))
+
+    def clean_slug(self) -> str:
+        slug = str(self.cleaned_data["slug"])
+        if not self.instance._state.adding and slug != self.instance.slug:
+            kept = loosened(self.instance, slug)
+            if kept:
+                raise ValidationError(kept)
+        return slug
 
     def clean_url(self) -> str:
         return str(self.cleaned_data["url"]).strip()
