@@ -359,6 +359,8 @@ class FakeMCPServer:
             await self._sse_stream(exchange)
         elif exchange.path.startswith("/messages"):
             await self._sse_message(exchange)
+        elif exchange.path.startswith("/.well-known/"):
+            await exchange.respond(404)
         elif exchange.verb == "GET":
             await self._stream(exchange)
         elif exchange.verb == "DELETE":
