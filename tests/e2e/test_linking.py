@@ -101,6 +101,7 @@ async def test_a_call_asks_for_an_account_and_goes_on_by_itself_in_every_tab(
     await send(page, "who am I?")
     card = page.locator(".sign-in")
     await expect(card).to_contain_text("Who am I needs your account at Notes")
+    await expect(card).to_contain_text(notes.auth.origin.removeprefix("http://"))
     await expect(card).to_contain_text("notes:read")
     await expect(card).to_contain_text("Open for")
     await expect(page.locator("#assertive")).to_contain_text("Notes asks you to sign in")

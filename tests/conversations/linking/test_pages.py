@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from accounts.actors import Actor
 from accounts.models import Membership, Organization, Role, User
 from chatui.rows import in_rows
 from conversations.supervisor import Supervisor
-from mcpservers import catalogue
+from mcpservers import catalogue, connections
+from mcpservers.acting import acting_target, identity_of
 from mcpservers.catalogue import ServerState
+from mcpservers.errors import ServerUnavailableError
 from mcpservers.models import LinkedAccount, MCPServer, ServerGrant, UserVariables
 from tests.conversations.linking.conftest import Enter
 
@@ -105,6 +110,33 @@ async def test_what_is_wrong_comes_with_a_way_out(
     await in_rows(prepare)
     monkeypatch.setattr(catalogue, "server_states", states)
     assert words_of in words(await (await as_user(bob)).page(PAGE))
+
+
+async def test_a_server_that_keeps_failing_says_when_it_is_tried_again(
+    house: Supervisor,
+    as_user: Enter,
+    bob: User,
+    organization: Organization,
+    make_server: MakeServer,
+    actor_of: Callable[[User], Actor],
+    unused_tcp_port: int,
+) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}/mcp"
+    server = await in_rows(make_server, organization, "wiki", title="Wiki", oauth=None, url=url)
+    actor = await in_rows(actor_of, bob)
+    target = await in_rows(lambda: acting_target(server, actor, {}, identity_of(actor, server)))
+    for _ in range(3):
+        with pytest.raises(ServerUnavailableError):
+            async with connections.manager().borrow(target):
+                raise AssertionError
+    browser = await as_user(bob)
+    html = await browser.page(PAGE)
+    assert "Not working" in words(html)
+    shown = re.search(r'It is tried again <time datetime="([^"]+)"', html)
+    assert shown is not None
+    (told,) = (await browser.get("/api/v1/connections")).json()["items"]
+    for text in (shown[1], told["retry_at"]):
+        assert timedelta(0) < datetime.fromisoformat(text) - timezone.now() <= timedelta(seconds=30)
 
 
 async def test_ones_own_accounts_are_listed_with_what_they_may_and_nobody_elses(

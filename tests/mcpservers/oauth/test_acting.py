@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection as database
+from django.db.backends.utils import CursorWrapper
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -28,6 +29,7 @@ from mcpservers.oauth import accounts, tokens
 from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.authstate import Person
 from tests.fakes.mcp_protected import ProtectedMCPServer
+from tests.fakes.mcp_server import FakeMCPServer
 from tests.mcpservers.oauth.conftest import Link, Make
 
 
@@ -152,6 +154,34 @@ async def test_a_valid_token_costs_one_query_and_no_write(
     monkeypatch.setattr(tokens, "read", noted)
     assert owner(await call(actor, server)) == "ada"
     assert read == [], "the token is of the row that was read with the permission"
+
+
+async def test_a_call_with_an_account_writes_nothing_and_reads_one_row_more_than_one_without(
+    link: Link, actor: Actor, make_server: Make, server: MCPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    execute = CursorWrapper.execute
+
+    def noted(cursor: CursorWrapper, sql: str, params: Any = None) -> Any:
+        said.append(sql)
+        return execute(cursor, sql, params)
+
+    async def statements(of: MCPServer, tool: str) -> list[str]:
+        said.clear()
+        assert (await call(actor, of, tool)).status == "ok"
+        await asyncio.gather(*tokens._noting)  # what is written beside the way counts, too
+        return list(said)
+
+    await link(server)
+    async with FakeMCPServer(era="modern") as open_server:
+        plain = await make_server(open_server.url, "plain", oauth=None, connect_timeout=5)
+        for each, tool in ((plain, "echo"), (server, "whoami")):
+            assert (await call(actor, each, tool)).status == "ok"  # now it is connected
+        monkeypatch.setattr(CursorWrapper, "execute", noted)
+        without, with_one = await statements(plain, "echo"), await statements(server, "whoami")
+        assert [sql for sql in with_one if not sql.startswith("SELECT")] == []
+        assert 0 < len(without) <= len(with_one) <= len(without) + 1
+        await connections.aclose()
 
 
 async def test_as_whom_many_servers_are_called_is_one_query_and_decrypts_nothing(
