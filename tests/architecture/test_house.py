@@ -7,12 +7,14 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from django.apps import apps
+from django.db import models
 
 from accounts.tenancy import TenantModel
-from tests.architecture.code import ROOT, imported, nodes, sources
+from tests.architecture.code import ROOMS, ROOT, imported, nodes, sources
 
 
 def test_rows_of_a_tenant_are_reached_only_through_a_narrowing_or_a_stated_exception() -> None:
@@ -32,6 +34,17 @@ def test_rows_of_a_tenant_are_reached_only_through_a_narrowing_or_a_stated_excep
         ):
             offences.append(f"{path}:{node.lineno} {inner.value.id}.objects.{node.attr}")
     assert not offences
+
+
+def test_ids_cannot_be_guessed() -> None:
+    """A row's key is random, or that of the row that it belongs to."""
+    guessable = set()
+    for model in apps.get_models():
+        key = model._meta.pk
+        random = isinstance(key, models.UUIDField) and key.default is uuid4
+        if model._meta.app_label in ROOMS and not random and not isinstance(key, models.OneToOneField):
+            guessable.add(model._meta.label)
+    assert guessable == {"agents.AgentServer"}, "a line of an agent's form, which no address names"
 
 
 # Who may hold a client or a socket of its own: the guard, the places that build on its two builders, and those that

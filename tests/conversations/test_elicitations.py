@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -277,6 +277,8 @@ async def test_a_question_during_a_call_keeps_the_turn_running_and_everybody_kno
         card = await chat.until("elicitation.requested")
         waiting = await chat.until("turn.waiting")
         assert (waiting["for"], waiting["ids"]) == ("elicitation", [card["call_id"]])
+        left = datetime.fromisoformat(card["expires_at"]) - timezone.now()
+        assert timedelta(minutes=8) < left <= timedelta(minutes=10), "a call does not wait as long as a parked turn"
         await other.until("turn.changed", lambda frame: frame["status"] == "waiting")
         assert (await in_rows(Turn.objects.get)).status == Turn.Status.RUNNING
         async with await Chat.of(owner) as late:

@@ -10,7 +10,7 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from accounts.models import User
+from accounts.models import AuditRecord, User
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.models import Conversation, ToolCall, Turn
@@ -78,6 +78,8 @@ async def test_a_found_tool_is_offered_in_the_next_round_and_called(
     turn = await in_rows(Turn.objects.get)
     assert turn.offered["s__send_invoice"][1] == "send_invoice", "the map of names grows with what is found"
     assert len(turn.offered) == 61
+    recorded = AuditRecord.objects.filter(action="tool.call").order_by("at").values_list("tool", "verdict", "status")
+    assert [row async for row in recorded] == [("search_tools", "allow", "ok"), ("send_invoice", "allow", "ok")]
 
 
 async def test_a_found_tool_that_its_server_no_longer_has_is_offered_and_found_no_more(

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.actors import Actor, find_actor
-from accounts.models import Membership, User
+from accounts.models import AuditRecord, Membership, User
 from agents.models import Agent
 from agents.parts import Artifact, ToolResult, ToolStatus
 from chatui.rows import in_rows
@@ -84,6 +84,8 @@ async def test_a_model_reads_on_where_the_result_was_cut(owner: User, endpoint: 
     ]
     rows = await in_rows(lambda: list(ToolCall.objects.order_by("round").values_list("tool", "status", "server_slug")))
     assert rows == [("echo", "ok", "s"), ("read_result", "ok", "")]
+    recorded = AuditRecord.objects.filter(action="tool.call").order_by("at").values_list("tool", "verdict", "status")
+    assert [row async for row in recorded] == [("echo", "allow", "ok"), ("read_result", "allow", "ok")]
     call = next(part for part in finished["message"]["parts"] if part.get("tool") == "read_result")
     assert call["title"] == "Read on in a result"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.utils import timezone
 
 from accounts.actors import Actor, find_actor
 from accounts.models import ApiKey, User
@@ -168,6 +170,8 @@ async def test_a_tool_that_asks_parks_the_turn_and_an_approval_lets_it_go_on(own
         turn_id, card = await parked(chat, endpoint)
         assert card["arguments"] == NOTE[1]
         assert card["server"] == "demo"
+        left = datetime.fromisoformat(card["expires_at"]) - timezone.now()
+        assert timedelta(hours=23, minutes=58) < left <= timedelta(hours=24)
         running = supervisor.current()._running.get(turn_id)
         if running is not None:
             await asyncio.wait({running.task})
