@@ -142,7 +142,7 @@ async def _listed(connection: Connection, tool: str) -> dict[str, Any] | None:
 
 async def _require_accepted(target: ConnectionTarget, call: ToolCall, pin: str) -> None:
     """Raise `PermissionDeniedError` unless version `pin` may be called, with what the server lists now known."""
-    known = await in_rows(pins.of_call, target.server_id, call.tool, target.user_id or UUID(int=0))
+    known = await in_rows(pins.of_call, target.server_id, call.tool, target.user_id or UUID(int=0), own=target.is_own)
     reason = known.refusal(owner_of(target), pin)
     if reason:
         fetching.fetches().changed(target)  # so that the admin sees it too

@@ -108,6 +108,7 @@ class ConnectionTarget:
     era: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     allowances: tuple[str, ...] | None = ()  # as `extra` of `chatui.netguard`; None: public addresses alone
+    is_own: bool = False  # a server of the person who uses it, for whose word its tools wait
     asks_people: bool = field(default=False, compare=False, hash=False)  # a session of it has asked during a call
     signs_in: bool = False
     links: bool = True
@@ -216,6 +217,7 @@ def target_of(
         asks_people=server.asks_people,
         secrets=_secrets(resolved, declared, variables) + _operators(server),
         allowances=None if server.allowances is None else tuple(allowances),
+        is_own=server.owner_id is not None,
         signs_in=server.signs_in,
         links=links,
         account=account,
