@@ -69,9 +69,10 @@ def all_of(actor: Actor) -> list[MCPServer]:
     return list(MCPServer.objects.visible_to(actor).filter(owner=actor.user_id).order_by("title", "pk"))
 
 
-def owned(actor: Actor, server_id: UUID) -> MCPServer:
-    """One of them. Raises `NotFoundError`, for everybody else's too."""
-    server: MCPServer | None = MCPServer.objects.visible_to(actor).filter(pk=server_id, owner=actor.user_id).first()
+def owned(actor: Actor, server_id: UUID, *, locked: bool = False) -> MCPServer:
+    """One of them; `locked` until the transaction ends. Raises `NotFoundError`, for everybody else's too."""
+    rows = MCPServer.objects.visible_to(actor).filter(pk=server_id, owner=actor.user_id)
+    server: MCPServer | None = (rows.select_for_update(no_key=True) if locked else rows).first()
     if server is None:
         raise NotFoundError(public_message="There is no such server.")
     return server
@@ -84,7 +85,7 @@ def create(actor: Actor, wanted: Mapping[str, Any]) -> MCPServer:
     """Add a server of `wanted` (of `FIELDS`). Raises `PermissionDeniedError`, `InvalidRequestError` by the field."""
     policy.require(actor, Action.OWN_SERVERS)
     with transaction.atomic():
-        User.objects.select_for_update().get(pk=actor.user_id)  # two at once are counted one after the other
+        User.objects.select_for_update(no_key=True).get(pk=actor.user_id)  # two at once are counted one after the other
         if len(all_of(actor)) >= settings.MCP["OWN_SERVERS"]:
             raise TooManyServersError
         server = MCPServer(organization_id=actor.organization_id, owner_id=actor.user_id)
@@ -105,8 +106,7 @@ def change(actor: Actor, server_id: UUID, wanted: Mapping[str, Any]) -> Changed:
     """
     policy.require(actor, Action.OWN_SERVERS)
     with transaction.atomic():
-        MCPServer.objects.visible_to(actor).select_for_update(of=("self",)).filter(pk=server_id).first()
-        server = owned(actor, server_id)
+        server = owned(actor, server_id, locked=True)
         if server.barred and wanted.get("enabled"):
             raise PermissionDeniedError(public_message=BARRED)
         before = {name: getattr(server, name) for name in FIELDS}
@@ -130,10 +130,8 @@ def remove(actor: Actor, server_id: UUID) -> None:
     require_owner(actor)
     with transaction.atomic():
         server = owned(actor, server_id)
-        key = server.pk
         _record(AuditAction.DEFINITION_DELETED, actor, server, {})
         server.delete()
-        transaction.on_commit(partial(peers.server_changed, key))
 
 
 def _apply(server: MCPServer, wanted: Mapping[str, Any]) -> list[str]:
