@@ -11,7 +11,7 @@ import base64
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from django.conf import settings
 
@@ -143,9 +143,3 @@ def _path_segment(value: str) -> str:
     if value.strip(".") == "":
         raise NotReadyError("A value in the path of the address consists of dots.")
     return _encoded(value)
-
-
-def origin_of(url: str) -> str:
-    """Scheme, host and port of `url`, for logs and messages: path and query may hold secrets."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.utils import timezone
@@ -18,7 +17,7 @@ from conversations.api.variables import declared_variables
 from conversations.usable import own_servers, servers_of, usable_agents
 from mcpservers import catalogue
 from mcpservers.giving import reaches
-from mcpservers.models import LinkedAccount, MCPServer, Transport, UserVariables
+from mcpservers.models import LinkedAccount, MCPServer, UserVariables
 from mcpservers.oauth.whose import whose_account
 from mcpservers.offers import ServerState
 from mcpservers.own import BARRED
@@ -127,7 +126,7 @@ def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -
         slug=server.slug,
         title=server.title,
         description=server.description,
-        host=host_of(server),
+        host=server.host,
         identity=identity_of(server),
         state=state.state if state is not None else "unknown",
         message=BARRED if server.barred else state.message if state is not None else "",
@@ -146,16 +145,6 @@ def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -
 def identity_of(server: MCPServer) -> str:
     """Whose account the server is used with; see `Connection`."""
     return whose_account(server).value
-
-
-def host_of(server: MCPServer) -> str:
-    """The host that is connected to; "" for a local process."""
-    if server.transport == Transport.STDIO:
-        return ""
-    try:
-        return urlsplit(server.url).netloc.rpartition("@")[2]
-    except ValueError:
-        return ""
 
 
 def own_accounts(actor: Actor, servers: Iterable[MCPServer]) -> dict[UUID, list[Account]]:

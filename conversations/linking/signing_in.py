@@ -22,7 +22,7 @@ from conversations import supervisor
 from conversations.linking import news
 from conversations.linking.browser import browser_of, known_browser
 from conversations.linking.members import member_page, problem_page, user_of
-from conversations.linking.overview import begin_path, host_of, identity_of
+from conversations.linking.overview import begin_path, identity_of
 from conversations.linking.wanted import Wanted, split_return, wanted
 from conversations.usable import usable_server
 from mcpservers.errors import LinkError
@@ -66,7 +66,7 @@ def _interstitial(request: HttpRequest, actor: Actor, server: MCPServer, asked: 
     scopes, had = flow.scopes_for(server, known, account, asked.scopes), account.scopes if account is not None else ()
     context = {
         "server": server,
-        "host": host_of(server),
+        "host": server.host,
         "issuer": known.issuer if known is not None else "",
         "asked": asked,
         "account": account.name if account is not None else "",

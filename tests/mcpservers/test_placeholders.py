@@ -14,7 +14,6 @@ from mcpservers.placeholders import (
     in_url,
     missing_variables,
     names_in,
-    origin_of,
     require_variables,
     values_for,
 )
@@ -171,10 +170,6 @@ def test_a_value_cannot_climb_the_path(value: str) -> None:
     with pytest.raises(NotReadyError):
         in_url("https://h/a/{{A}}/b", {"A": value})
     assert in_url("https://h/a?b={{A}}", {"A": value}) == f"https://h/a?b={value}"
-
-
-def test_the_origin_shows_neither_path_nor_query_nor_userinfo() -> None:
-    assert origin_of("https://u:p@h.example:8443/secret?token=1") == "https://h.example:8443"
 
 
 def test_names_are_found_in_order_with_repeats() -> None:
