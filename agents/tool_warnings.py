@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from accounts import rule_warnings
 from agents.models import Agent
-from mcpservers.known_tools import names_of, subjects_of
+from mcpservers.known_tools import subjects_of
+from mcpservers.naming import SEPARATOR
 from mcpservers.tool_warnings import lost
 
 
@@ -16,6 +19,11 @@ def warnings_of(agent: Agent) -> list[str]:
         f"Tools of “{row.server}”: {words}"
         for row in rows
         if row.tools
-        for words in lost(row.tools, names_of(row.server))
+        for words in lost(row.tools, _of_server(row.server.slug, names))
     )
     return [*rule_warnings.warnings(agent.organization_id, agent.rules, names), *chosen]
+
+
+def _of_server(slug: str, subjects: Iterable[str]) -> list[str]:
+    prefix = f"{slug}{SEPARATOR}"  # no other server's: a slug has no underscore
+    return [subject.removeprefix(prefix) for subject in subjects if subject.startswith(prefix)]
