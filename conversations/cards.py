@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from uuid import UUID
 
 from agents.events import CallAnswered
 from agents.parts import PersonNeeded, PreparedCall
 from conversations import wire
-from conversations.frame_bounds import bounded
+from conversations.frame_bounds import bounded, shortened_content
+from conversations.models import Question, ToolCall
+from conversations.plans import TurnPlan
 from conversations.rounds import StoredQuestion
 from mcpservers.credentials import SignIn
+
+# How `questions.expire` closes a question, and ends its call.
+_ENDS = {(Question.State.EXPIRED, ToolCall.Status.EXPIRED), (Question.State.VOID, ToolCall.Status.DENIED)}
 
 
 def frame_of(
@@ -94,3 +100,18 @@ def answer_frame(event: CallAnswered, question: StoredQuestion | None) -> wire.T
         call_id=event.call_id,
         action=event.answer.action,
     )
+
+
+def ended_frames(plan: TurnPlan) -> Iterator[wire.TurnFrame]:
+    """The ends of calls of the last round that came while the turn waited: nobody answered in time, or could any more.
+
+    Whoever closes such a question has only rows, so followers hear of it from the task that goes on with the turn.
+    """
+    turn = plan.turn
+    for call in plan.calls.get(turn.message_id, ()):
+        if (call.turn_id, call.round) != (turn.pk, turn.rounds):
+            continue
+        question = max(call.questions.all(), key=lambda question: question.created_at, default=None)
+        if question is not None and (question.state, call.status) in _ENDS:
+            content = shortened_content(call.result_content, call.pk)
+            yield wire.CallFinished(call_id=call.pk, status=call.status, content=content, artifacts=[], duration_ms=0)

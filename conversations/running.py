@@ -161,6 +161,8 @@ class TurnTask:
             if question.state == Question.State.OPEN
             or (question.state == Question.State.ANSWERED and question.kind != Question.Kind.APPROVAL)
         }
+        for frame in cards.ended_frames(plan):
+            self._out.publish(frame)
         model = OpenAIChatModel(plan.model)
         toolbox = await self._open_toolbox(plan)
         try:

@@ -164,6 +164,8 @@ async def test_all_who_were_asked_hear_that_it_is_over(owner: User, endpoint: En
         await supervisor.current().expire()
         changed = await chat.until("question.changed", lambda frame: frame["state"] == "expired")
         assert changed["question_id"] == card["question_id"]
+        ended = await chat.until("call.finished")
+        assert (ended["call_id"], ended["status"]) == (card["call_id"], "expired"), "its card goes before the turn ends"
         assert call_of(await chat.until("turn.finished"))["status"] == "expired"
 
 
@@ -215,8 +217,10 @@ async def test_a_call_whose_approvers_have_all_left_is_not_made_and_says_why(
         await supervisor.current().expire()
         changed = await chat.until("question.changed", lambda frame: frame["state"] == "void")
         assert changed["question_id"] == card["question_id"]
+        ended = await chat.until("call.finished")
         call = call_of(await chat.until("turn.finished"))
-    assert call["status"] == "denied"
+    assert (call["status"], ended["status"]) == ("denied", "denied")
+    assert ended["content"] == call["content"]
     assert "Nobody who was to approve this call" in str(call["content"])
 
 
