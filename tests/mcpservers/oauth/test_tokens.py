@@ -173,6 +173,9 @@ async def test_who_waits_for_another_process_takes_what_it_stores(
     rows = LinkedAccount.objects.as_system().filter(pk=account.pk)
     assert await in_rows(leases.lease, rows, account.version)  # the other process
     assert not await in_rows(leases.lease, rows, account.version)
+    until = (await stored(account)).refreshing_until
+    assert until is not None
+    assert timedelta(0) < until - timezone.now() <= timedelta(seconds=10)  # who dies holds it no longer
     waiting = asyncio.create_task(tokens_of(account).current())
     later = timezone.now() + timedelta(hours=1)
     values = {"tokens": {"access_token": "of-the-other"}, "expires_at": later, "refresh_at": later}
