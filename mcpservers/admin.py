@@ -127,17 +127,6 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
             text = _("The address changed: the values of %(number)d users are dropped. They will be asked again.")
             messages.warning(request, text % {"number": users})
 
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        key = obj.pk
-        super().delete_model(request, obj)
-        transaction.on_commit(partial(peers.server_changed, key))
-
-    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        keys = list(queryset.values_list("pk", flat=True))
-        super().delete_queryset(request, queryset)
-        for key in keys:
-            transaction.on_commit(partial(peers.server_changed, key))
-
     # What is shown.
 
     @admin.display(description=_("Scope"))

@@ -49,14 +49,3 @@ class OwnServerAdmin(TenantAdmin):
         obj.revision += 1
         obj.save(update_fields=["barred", "enabled", "revision", "updated_at"])
         transaction.on_commit(partial(peers.server_changed, obj.pk))
-
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        key = obj.pk
-        super().delete_model(request, obj)
-        transaction.on_commit(partial(peers.server_changed, key))
-
-    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        keys = list(queryset.values_list("pk", flat=True))
-        super().delete_queryset(request, queryset)
-        for key in keys:
-            transaction.on_commit(partial(peers.server_changed, key))

@@ -9,6 +9,8 @@ class MCPServersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from mcpservers import departing
         from mcpservers.oauth import signins
 
         signins.connect_signals()
+        departing.watch()

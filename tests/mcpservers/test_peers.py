@@ -12,10 +12,13 @@ import pytest
 from channels.layers import channel_layers
 from redis import asyncio as redis
 
+from accounts.models import Organization, User
+from chatui.rows import in_rows
 from mcpservers import connections, peers
 from mcpservers.connections import ConnectionManager
 from mcpservers.errors import ServerUnavailableError
 from mcpservers.health import troubles
+from mcpservers.models import MCPServer
 from mcpservers.transports import target_of
 from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.authstate import PEOPLE
@@ -186,6 +189,27 @@ async def test_a_changed_server_ends_no_call_and_is_left_by_the_next(shared: Non
     assert (await running_call)["content"] == [{"type": "text", "text": "x"}]
     await call()
     assert len(fake.sessions) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("door", ["organization", "person", "server"])
+async def test_what_is_held_to_a_server_ends_with_its_row_whichever_door_it_went_through(
+    door: str, fake: FakeMCPServer, organization: Organization, bob: User
+) -> None:
+    """By a cascade no door of its own is passed; a local process would run on for an hour."""
+
+    def made() -> MCPServer:
+        owner = {"owner": bob} if door == "person" else {}
+        return MCPServer.objects.create(organization=organization, slug="my-s", title="S", url=fake.url, **owner)
+
+    row = await in_rows(made)
+    to = target(fake.url, pk=row.pk)
+    async with connections.manager().borrow(to) as connection:
+        pass
+    going: Any = {"organization": organization, "person": bob, "server": row}[door]
+    await in_rows(going.delete)
+    await gone(connection.id)
+    await fake.until(lambda: fake.ended == set(fake.sessions))
 
 
 async def test_a_connection_is_closed_from_another_process(
