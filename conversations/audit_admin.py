@@ -299,6 +299,7 @@ class AuditRecordAdmin(TenantAdmin):
         if obj.account_id is None:
             return "–"
         accounts = LinkedAccount.objects.as_system().filter(organization=obj.organization_id, pk=obj.account_id)
+        accounts = accounts.filter(server__owner=None)  # as whom a person uses a server of their own is theirs alone
         return accounts.values_list("name", flat=True).first() or str(obj.account_id)
 
     @admin.display(description=_("Details"))

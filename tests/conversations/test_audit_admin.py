@@ -12,8 +12,10 @@ from django.urls import reverse
 
 from accounts import audit, audit_export
 from accounts.models import AuditAction, AuditRecord, Membership, Role
+from mcpservers.models import LinkedAccount, MCPServer
 from tests.accounts.test_tenant_admin import client_of, listed, url
 from tests.fakes.admin_world import CANARY, World, world
+from tests.fakes.own_servers import own
 
 __all__ = ["world"]
 pytestmark = pytest.mark.django_db
@@ -113,6 +115,19 @@ def test_names_are_as_they_are_now_and_gone_with_the_account(auditor: Client, ca
     page = auditor.get(url(AuditRecord, "change", call)).content.decode()
     assert "acme-member" not in page
     assert f"deleted account {key}" in page
+
+
+def test_an_account_is_named_but_not_one_at_a_persons_own_server(auditor: Client, world: World) -> None:
+    member, organization = world.acme.people[Role.MEMBER], world.acme.organization
+    server = own(member, organization)
+    account = LinkedAccount.objects.create(organization=organization, server=server, user=member, name="Private name")
+    audit.record(AuditAction.TOOL_CALL, organization_id=organization.pk, server=server.slug, account_id=account.pk)
+    address = url(AuditRecord, "change", AuditRecord.objects.as_system().get(account_id=account.pk))
+    page = auditor.get(address).content.decode()
+    assert "Private name" not in page
+    assert str(account.pk) in page
+    MCPServer.objects.as_system().filter(pk=server.pk).update(owner=None)
+    assert "Private name" in auditor.get(address).content.decode()
 
 
 def test_what_servers_say_is_text_and_contents_are_not_on_the_page(auditor: Client, call: AuditRecord) -> None:
