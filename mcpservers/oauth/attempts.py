@@ -15,6 +15,7 @@ from django.utils import timezone
 from accounts import audit
 from accounts.actors import Actor, find_actor
 from accounts.audit import Target
+from accounts.models import AuditRecord
 from accounts.policy import Action, allows
 from accounts.redirects import is_local_path
 from chatui.errors import NotFoundError, PermissionDeniedError
@@ -27,6 +28,7 @@ from mcpservers.oauth.identity import Identity, free_name
 from mcpservers.oauth.metadata import Discovered
 
 LIFETIME = timedelta(minutes=10)
+VISITORS = timedelta(minutes=1)  # for which one entry tells of all who came back with nothing
 _LONGEST_PATH = 2000
 
 
@@ -194,9 +196,19 @@ def failed(user_id: UUID | None, server: MCPServer | None, error: LinkError) -> 
 
 
 def turned_away(user_id: UUID | None, state: str, error: LinkError) -> None:
-    """Record a callback that was not looked into; the attempt that it may belong to stays as it is."""
+    """Record a callback that was not looked into; the attempt that it may belong to stays as it is.
+
+    Of visitors with nothing to show one entry a minute stands for all: else anybody could fill the audit.
+    """
     row = _of_state(state)
+    if row is None and user_id is None and _visitors_are_recorded():
+        return
     failed(user_id, row.server if row is not None else None, error)
+
+
+def _visitors_are_recorded() -> bool:
+    rows = AuditRecord.objects.as_system().filter(organization_id=None, actor_id=None, action="link.failed")
+    return bool(rows.filter(at__gt=timezone.now() - VISITORS).exists())
 
 
 # --- The account --------------------------------------------------------------------------------------------------

@@ -305,6 +305,18 @@ async def test_a_visitor_who_comes_back_is_asked_to_sign_in_first(house: Supervi
     assert await failures() == [(None, None, "", "signed_out")]
 
 
+async def test_visitors_with_nothing_to_show_cannot_fill_the_audit(
+    as_user: Enter, bob: User, notes: MCPServer, auth: FakeAuthServer
+) -> None:
+    visitor = await as_user(None)
+    for number in range(3):
+        assert (await visitor.get(f"/mcp/oauth/callback?state={number}&code=y")).status_code == 401
+    assert await failures() == [(None, None, "", "signed_out")]
+    path = await back(await begin(await as_user(bob)))
+    assert (await visitor.get(path)).status_code == 401
+    assert (await failures())[1:] == [(None, notes.organization_id, "notes", "signed_out")]
+
+
 async def test_only_reading_comes_back(house: Supervisor, as_user: Enter, bob: User) -> None:
     browser = await as_user(bob)
     assert (await browser.post("/mcp/oauth/callback", code="x", state="y")).status_code == 405
