@@ -17,14 +17,17 @@ export function ApprovalCard({ call, live }) {
   const taken = decision?.state === "sending" || (call.question && call.question.state !== "open");
   return html`<${Approval} id=${call.id} call=${call} details=${{ ...details, reason: call.reason || details.reason }}
     value=${shortened ? whole?.call?.arguments : call.arguments} loading=${whole?.error} can=${live && !taken && left !== ""}
-    state=${stateWords({ live, taken, decision, left, call })} error=${decision?.state === "failed" ? decision.message : ""}
+    state=${stateWords({ live, decision, left, call })} error=${decision?.state === "failed" ? decision.message : ""}
     decide=${(verdict, more) => decide(chat, call, verdict, more)} />`;
 }
 
-function stateWords({ live, taken, decision, left, call }) {
+/** How the question stands, in words. Pure. */
+export function stateWords({ live, decision, left, call }) {
+  const { state } = call.question || {};
   if (decision?.state === "sending") return decision.decision === "deny" ? "Denying" : "Allowing";
-  if (taken) return call.decided_by ? `Decided by ${call.decided_by}` : "Decided";
+  if (state === "answered") return call.decided_by ? `Decided by ${call.decided_by}` : "Decided";
+  if (state === "void") return "Closed";
+  if (state === "expired" || (live && left === "")) return "Expired";
   if (!live) return "No longer open";
-  if (left === "") return "Expired";
   return left ? `Open for ${left}` : "";
 }

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { answer } from "../../static/js/answering.js";
+import { stateWords } from "../../static/js/approval.js";
 import { cancelCall, decide, settled } from "../../static/js/deciding.js";
 import { onFrame } from "../../static/js/frames.js";
 import { createFormDrafts } from "../../static/js/form-drafts.js";
@@ -147,4 +148,11 @@ test("what was entered in a form survives a reload, until its question is settle
   storage.setItem("chatui:forms:u:o", "{broken");
   assert.deepEqual(createFormDrafts("u:o", storage).get("q1", initial), initial);
   assert.deepEqual(createFormDrafts("u:o", undefined).get("q1", initial), initial);
+});
+
+test("the card of an approval says what became of it, and that somebody decided only where somebody did", () => {
+  const words = (state, more = {}) => stateWords({ live: true, left: "5 min", ...more, call: { question: { state }, decided_by: more.by } });
+  assert.deepEqual(["open", "answered", "expired", "void"].map((state) => words(state)), ["Open for 5 min", "Decided", "Expired", "Closed"]);
+  assert.deepEqual([words("answered", { by: "bob" }), words("open", { left: "" }), words("open", { live: false })], ["Decided by bob", "Expired", "No longer open"]);
+  assert.equal(words("open", { decision: { state: "sending", decision: "deny" } }), "Denying");
 });
