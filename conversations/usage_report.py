@@ -16,6 +16,7 @@ from accounts.models import AuditAction, AuditRecord, Group, User
 from agents.models import Agent
 from chatui.errors import InvalidRequestError
 from conversations.models import UsageRecord
+from mcpservers.visible import revealed
 
 By = Literal["user", "group", "agent", "model", "server", "tool"]
 BYS: tuple[By, ...] = get_args(By)
@@ -198,7 +199,7 @@ def called(actor: Actor, span: Span, by: By) -> list[Row]:
     rows = [
         Row(
             "/".join(row[column] for column in columns),
-            (" › ".join(row[column] or _("built in") for column in columns)),
+            " › ".join(revealed(row[column]) or _("built in") for column in columns),
             calls=row["calls"],
             failed=row["failed"],
             milliseconds=None if row["milliseconds"] is None else round(float(row["milliseconds"]), 1),

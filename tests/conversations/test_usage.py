@@ -128,6 +128,13 @@ def test_calls_tell_how_many_failed_and_how_long_they_took(actor: Actor) -> None
     assert (row.calls, row.failed, row.milliseconds) == (3, 1, 10.0)
 
 
+def test_what_nobody_sees_in_the_name_of_a_tool_is_written_out(actor: Actor) -> None:
+    audit.record(
+        AuditAction.TOOL_CALL, organization_id=actor.organization_id, server="trap", tool="re\u202ead", status="ok"
+    )
+    assert rows(actor, "tool")["trap › re⟨U+202E⟩ad"] == 1
+
+
 def test_who_and_what_is_gone_is_still_counted(actor: Actor, agent: Agent, bob: User) -> None:
     agent.delete()
     bob.delete()

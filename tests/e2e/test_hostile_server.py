@@ -36,6 +36,7 @@ from tests.fakes.hostile_mcp import (
     log_lines,
 )
 from tests.fakes.mcp_server import Exchange
+from tests.fakes.own_servers import own, within_reach  # noqa: F401  # a fixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deadline(240)]  # a browser on a loaded machine
 FOUND = """(unseen) => {
@@ -161,7 +162,7 @@ async def test_nothing_that_it_says_does_anything_in_a_chat(
 
 
 async def test_nothing_that_it_says_does_anything_in_the_admin(
-    site: Site, owner: User, server: MCPServer, organization: Organization, hostile: HostileMCPServer
+    site: Site, owner: User, agent: Agent, server: MCPServer, organization: Organization, hostile: HostileMCPServer
 ) -> None:
     await in_rows(User.objects.filter(pk=owner.pk).update, is_superuser=True, is_staff=True)
     await catalogue.refresh(server.pk)
@@ -199,6 +200,15 @@ async def test_nothing_that_it_says_does_anything_in_the_admin(
     for entry in await in_rows(lambda: list(entries.values_list("pk", flat=True))):
         await page.goto(f"{site.url}/admin/accounts/auditrecord/{entry}/change/")
         await check(page, "audit entry")
+    whom = {"organization": organization.pk, "user": owner.pk, "agent": agent.pk}
+    shown = (("preview", {}, "reads"), ("why", {"server": server.pk, "tool": READS}, "It can be used"))
+    for name, more, words in shown:
+        await page.goto(f"{site.url}{reverse(f'admin:{name}')}?{urlencode(whom | more)}")
+        await expect(page.get_by_text(words).first).to_be_visible()
+        await check(page, name)
+    await page.goto(site.url + "/o/acme/usage/?by=tool")
+    await expect(page.locator("main")).to_contain_text("trap › reads")
+    await check(page, "usage")
 
     hostile.on("server/discover", failing)
     hostile.on("initialize", failing)
@@ -209,3 +219,30 @@ async def test_nothing_that_it_says_does_anything_in_the_admin(
     for name in ("change", "health"):
         await page.goto(site.url + address(name))
         await check(page, f"{name} after a failure")
+
+
+async def test_nothing_that_it_says_does_anything_where_people_check_servers_of_their_own(
+    site: Site,
+    owner: User,
+    organization: Organization,
+    hostile: HostileMCPServer,
+    within_reach: None,  # noqa: F811  # the fixture
+) -> None:
+    await in_rows(own, owner, organization, hostile.url)
+    page = await site.open(owner, "/o/acme/connections/", ready=False)
+    dialog = page.get_by_role("dialog", name="Check My notes")
+    for visit in ("first", "changed", "failed"):
+        await page.get_by_role("button", name="Check My notes").click()
+        if visit == "failed":
+            await expect(dialog.locator(".check-bad")).to_be_visible()
+        else:
+            await expect(dialog.locator(".check-ok")).to_contain_text("6 tools")
+            await expect(dialog).to_contain_text("reads-description")
+        if visit == "changed":
+            await expect(dialog.locator(".waiting")).to_contain_text("is not what you accepted any more")
+        await check(page, visit)
+        await dialog.get_by_role("button", name="Done").click()
+        hostile.tools[0] |= {"description": attack("reads-description-other")}
+        if visit == "changed":
+            hostile.on("server/discover", failing)
+            hostile.on("initialize", failing)
