@@ -25,6 +25,7 @@ from mcpservers.schemas import DIALECTS, Quarantined, repair
 from mcpservers.visible import visible
 
 MAX_ENTRIES = 1000
+ABSENT_SECONDS = 10.0  # for which a row that was not there is not looked for again
 DESCRIPTION_LIMIT = 20_000  # characters
 
 
@@ -151,6 +152,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Address, tuple[Entry, float]] = OrderedDict()
+        self._absent: OrderedDict[Address, float] = OrderedDict()  # until when there is taken to be no row
         self._lock = Lock()  # rows are read in threads
 
     def fresh(self, address: Address, slug: str) -> Entry | None:
@@ -161,6 +163,20 @@ class _Memory:
                 return None
             self._entries.move_to_end(address)
             return found[0]
+
+    def is_absent(self, address: Address) -> bool:
+        """Whether there was no row a moment ago, as of a server that cannot be reached."""
+        with self._lock:
+            return time.monotonic() < self._absent.get(address, 0.0)
+
+    def miss(self, addresses: Iterable[Address]) -> None:
+        """There are no rows of these."""
+        with self._lock:
+            for address in addresses:
+                self._absent[address] = time.monotonic() + ABSENT_SECONDS
+                self._absent.move_to_end(address)
+            while len(self._absent) > MAX_ENTRIES:
+                self._absent.popitem(last=False)
 
     def confirm(self, address: Address, slug: str, revision: int, fetched_at: datetime) -> Entry | None:
         """The entry, fresh again, if it is of the revision that the row says."""
@@ -180,6 +196,7 @@ class _Memory:
             return self._put(entry)
 
     def _put(self, entry: Entry) -> Entry:
+        self._absent.pop(entry.address, None)
         self._entries[entry.address] = (entry, time.monotonic() + settings.MCP["CATALOGUE_FRESH_SECONDS"])
         self._entries.move_to_end(entry.address)
         while len(self._entries) > MAX_ENTRIES:
@@ -188,12 +205,14 @@ class _Memory:
 
     def forget(self, server_id: UUID) -> None:
         with self._lock:
-            for address in [address for address in self._entries if address.server_id == server_id]:
-                del self._entries[address]
+            for known in (self._entries, self._absent):
+                for address in [address for address in known if address.server_id == server_id]:
+                    del known[address]
 
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
+            self._absent.clear()
 
 
 memory = _Memory()
@@ -206,22 +225,28 @@ def find(wanted: Mapping[Address, str]) -> dict[Address, Entry]:
     """The known entries of `wanted` (address → server slug), in two queries at most.
 
     From memory where fresh; else the rows' revisions are read, and the tools of those alone that memory does not have.
+    What was not there a moment ago is not looked for.
     """
     found = {address: entry for address, slug in wanted.items() if (entry := memory.fresh(address, slug)) is not None}
-    missing = {address: slug for address, slug in wanted.items() if address not in found}
+    missing = {
+        address: slug for address, slug in wanted.items() if address not in found and not memory.is_absent(address)
+    }
     if not missing:
         return found
     rows = _rows_of(missing).values_list("pk", "server_id", "definition_hash", "owner_key", "revision", "fetched_at")
     changed = []
+    there = set()
     for pk, server_id, definition_hash, owner, revision, fetched_at in rows:
         address = Address(server_id, definition_hash, owner)
         if address not in missing:
             continue
+        there.add(address)
         entry = memory.confirm(address, missing[address], revision, fetched_at)
         if entry is None:
             changed.append(pk)
         else:
             found[address] = entry
+    memory.miss(missing.keys() - there)
     for row in CatalogueEntry.objects.filter(pk__in=changed) if changed else ():
         address = Address(row.server_id, row.definition_hash, row.owner_key)
         found[address] = memory.keep(_entry(row, missing[address]))

@@ -92,6 +92,43 @@ def test_memory_is_asked_again_only_when_it_is_no_longer_fresh(address: Address,
     assert names(found(address)) == ["b"]
 
 
+def test_what_was_not_there_a_moment_ago_is_not_looked_for_until_it_is_stored(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of servers that are down, which every offer asks for."""
+    assert found(address) is None
+    with CaptureQueriesContext(connection) as queries:
+        assert found(address) is None
+    assert not queries.captured_queries
+    entries.store(address, "s", discovery("a"), entries.new_revision())
+    assert names(found(address)) == ["a"]
+    for forget in (lambda: entries.memory.forget(address.server_id), entries.memory.clear):
+        CatalogueEntry.objects.all().delete()
+        forget()
+        assert found(address) is None
+    store_elsewhere(address, "b")
+    assert found(address) is None, "for a moment"
+    entries.memory.clear()
+    assert names(found(address)) == ["b"]
+    monkeypatch.setattr(entries, "ABSENT_SECONDS", 0)
+    other = Address(address.server_id, "other hash")
+    assert found(other) is None
+    store_elsewhere(other, "c")
+    assert names(found(other)) == ["c"], "when the moment is over"
+
+
+def store_elsewhere(address: Address, tool: str) -> None:
+    """As another process does, whose memory is its own."""
+    CatalogueEntry.objects.create(
+        server_id=address.server_id,
+        definition_hash=address.definition_hash,
+        owner_key=address.owner,
+        tools=[{"name": tool}],
+        revision=entries.new_revision(),
+        fetched_at=timezone.now(),
+    )
+
+
 def test_many_entries_are_found_with_two_queries(organization: Organization) -> None:
     wanted = {}
     for number in range(20):
