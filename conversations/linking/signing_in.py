@@ -186,7 +186,7 @@ def _title(error: LinkError) -> str:
 @require_safe
 def client_document(request: HttpRequest) -> HttpResponse:
     """`/mcp/oauth/client.json`: our client ID metadata document. Such a document is named by https, or not at all."""
-    if not client_metadata.client_id().startswith("https://"):
+    if not client_metadata.is_served():
         message = "This document needs a BASE_URL that is https; until then servers are registered with one by one."
         return JsonResponse(error_body("not_found", message), status=404)
     response = JsonResponse(client_metadata.document())

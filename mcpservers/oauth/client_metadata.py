@@ -16,6 +16,11 @@ def client_id() -> str:
     return str(settings.MCP_CLIENT_METADATA_URL) or settings.BASE_URL + DOCUMENT
 
 
+def is_served() -> bool:
+    """Whether there is such a document: it is named by https, or not at all (section 3 of its draft)."""
+    return client_id().startswith("https://")
+
+
 def redirect_uri() -> str:
     """The address that authorization servers send the browser back to."""
     return str(settings.BASE_URL) + CALLBACK

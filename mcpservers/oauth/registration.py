@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -28,7 +27,7 @@ async def client_for(web: Web, server: MCPServer, discovered: Discovered) -> OAu
     if (server.oauth or {}).get("client_id"):
         method = client_auth.configured_method(server, discovered.auth_methods)
         return await in_rows(_configured, server, discovered.issuer, method)
-    if discovered.client_id_metadata and _is_presentable(discovered.issuer):
+    if discovered.client_id_metadata and client_metadata.is_served():
         return await in_rows(_of_document, server, discovered.issuer)
     known = await in_rows(_registered, server, discovered.issuer)
     if known is not None:
@@ -46,11 +45,6 @@ def drop(client_id: UUID) -> None:
 
 
 # --- Our document -------------------------------------------------------------------------------------------------
-
-
-def _is_presentable(issuer: str) -> bool:
-    """Whether an issuer may take our document: https, but where it is itself one that an operator allows without."""
-    return client_metadata.client_id().startswith("https://") or urlsplit(issuer).scheme == "http"
 
 
 def _of_document(server: MCPServer, issuer: str) -> OAuthClient:

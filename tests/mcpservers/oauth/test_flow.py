@@ -560,6 +560,15 @@ async def test_our_document_is_the_client_where_it_is_read(
     assert account.client.source == OAuthClient.Source.METADATA
 
 
+async def test_where_our_document_is_not_to_be_had_we_register(
+    link: Link, server: MCPServer, auth: FakeAuthServer
+) -> None:
+    auth.documents = True  # and BASE_URL is not https
+    account = await link(server)
+    assert account.client is not None
+    assert (account.client.source, auth.count("register")) == (OAuthClient.Source.DYNAMIC, 1)
+
+
 async def test_a_registration_is_made_once_and_used_again(
     link: Link, server: MCPServer, auth: FakeAuthServer, alice: User, actor_of: Any
 ) -> None:
