@@ -261,7 +261,9 @@ async def test_the_test_of_a_connection_shows_what_was_found(cafe: MCPServer, wo
     text = answer.content.decode()
     assert answer.context["report"].error == ""
     assert answer.context["report"].tools == 6
-    for expected in ("It works.", "stdio", "2026-07-28", "acme-server__add_note", "destructive: no"):
+    took = answer.context["report"].duration_ms
+    assert took > 0
+    for expected in ("It works.", "stdio", "2026-07-28", "acme-server__add_note", "destructive: no", f"{took} ms"):
         assert expected in text
 
 
