@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from accounts.actors import Actor
 from accounts.models import AuditRecord, Membership, Organization, Role, User
@@ -278,6 +279,16 @@ def test_another_address_gets_nothing_of_what_was_stored_for_the_one_before(mine
     assert not UserVariables.objects.exists()
     server.refresh_from_db()
     assert SECRET not in json.dumps(server.definition())
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite locks no rows")
+def test_calls_and_messages_can_be_stored_while_it_is_added_or_changed(mine: Actor) -> None:
+    """To refer to a row takes a share of its key, for which a plain lock would have to be waited for."""
+    with CaptureQueriesContext(connection) as made:
+        server = make(mine)
+        own.change(mine, server.pk, {"title": "Mine"})
+    locks = [query["sql"] for query in made if " FOR " in query["sql"]]
+    assert [" FOR NO KEY UPDATE" in sql for sql in locks] == [True, True]
 
 
 def test_everything_is_in_the_audit_and_no_value_is(mine: Actor) -> None:
