@@ -104,6 +104,7 @@ def _config(actor: Actor, conversation: UUID | None) -> dict[str, Any]:
             "attachment_bytes": settings.ATTACHMENT_MAX_BYTES,
             "attachments": ATTACHMENTS_PER_MESSAGE,
             "text_bytes": settings.SOCKET["MAX_TEXT"],
+            "frame_characters": settings.SOCKET["MAX_MESSAGE"],
         },
     }
 

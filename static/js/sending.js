@@ -36,6 +36,10 @@ export function send(chat, { text, attachments = [], parentId }) {
   };
   const accounts = chosenAccounts(state, agent);
   if (Object.keys(accounts).length) frame.accounts = accounts;
+  // Control characters take six of JSON's: what the server would not read, it could not answer by its request id.
+  if (JSON.stringify(frame).length > chat.config.limits.frame_characters) {
+    return refuse(chat, "This holds too much that is no text. Attach it as a file instead.");
+  }
   const parts = [...attachments.map((one) => ({ type: "attachment", ...one }))];
   if (text.trim()) parts.push({ type: "text", text });
   request(chat, frame, { text, attachments, parentId: parent === "root" ? null : parent, parts });

@@ -129,17 +129,20 @@ async def test_a_message_above_a_mebibyte_stays_with_the_reason_and_the_next_one
     endpoint.script(text("Read."))
     page = await site.open(owner)
     field = page.locator("#composer-text")
-    await field.evaluate(
-        """(el, length) => {
-        el.value = "ä".repeat(length);
-        el.dispatchEvent(new Event("input", {bubbles: true}));
-    }""",
-        2**19 + 1,
-    )
-    await field.press("Enter")
-    await expect(page.locator(".composer-notice")).to_contain_text("longer than 1 MiB. Attach it as a file")
-    await expect(page.locator(".question")).to_have_count(0)
-    assert await field.evaluate("el => el.value.length") == 2**19 + 1
+    # The second is less than a mebibyte, but not as JSON.
+    for character, length, words in (("ä", 2**19 + 1, "longer than 1 MiB"), ("\u0001", 2**20 - 9, "that is no text")):
+        await field.evaluate(
+            """(el, [character, length]) => {
+            el.value = character.repeat(length);
+            el.dispatchEvent(new Event("input", {bubbles: true}));
+        }""",
+            [character, length],
+        )
+        await field.press("Enter")
+        await expect(page.locator(".composer-notice")).to_contain_text(words)
+        await expect(page.locator(".composer-notice")).to_contain_text("Attach it as a file")
+        await expect(page.locator(".question")).to_have_count(0)
+        assert await field.evaluate("el => el.value.length") == length
     await send(page, "short")
     await expect(page.locator(".answer .markdown")).to_have_text("Read.")
     await expect(page.locator(".composer-notice")).to_have_count(0)
