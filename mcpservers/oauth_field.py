@@ -16,14 +16,18 @@ from django.utils.datastructures import MultiValueDict
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
+from mcpservers.oauth import config
+from mcpservers.oauth.config import SECRETS
+
 OAuth = dict[str, Any]
-DISCOVERED, PEOPLE, ORGANIZATION = "discovered", "people", "organization"
+DISCOVERED, PEOPLE, ORGANIZATION, WORKLOAD = "discovered", "people", "organization", "workload"
 KINDS = (
     (DISCOVERED, _("As the server says: it is used as it is, or with accounts if it asks for them")),
     (PEOPLE, _("Each user signs in with an account of their own")),
     (ORGANIZATION, _("One account of the organization (client credentials)")),
+    (WORKLOAD, _("One account of the organization (a workload's token, RFC 7523)")),
 )
-SECRETS = ("client_secret", "private_key")
+_GRANTS = {ORGANIZATION: "client_credentials", WORKLOAD: config.WORKLOAD}
 _OWN_INPUTS = (*SECRETS, "client_id", "scopes", "share_tools", "grant")
 
 
@@ -59,9 +63,8 @@ class OAuthWidget(forms.Widget):
 def inputs_of(oauth: OAuth | None) -> OAuth:
     """What the inputs show of a stored `oauth`; of its secrets nothing."""
     kind = DISCOVERED if oauth is None else PEOPLE
-    if oauth is not None and oauth.get("grant") == "client_credentials":
-        kind = ORGANIZATION
     oauth = oauth or {}
+    kind = next((kind for kind, grant in _GRANTS.items() if grant == oauth.get("grant")), kind)
     scopes = oauth.get("scopes") or ()
     more = {key: value for key, value in oauth.items() if key not in _OWN_INPUTS}
     return {
@@ -102,12 +105,14 @@ class OAuthField(forms.Field):
             oauth["share_tools"] = True
         for key in SECRETS:
             kept = "" if value[f"clear_{key}"] else (self.stored or {}).get(key, "")
+            if key == "assertion" and value["kind"] != WORKLOAD:
+                kept = ""  # it serves nothing else
             if value[key] or kept:
                 oauth[key] = value[key] or kept
         if value["kind"] not in dict(KINDS):
             raise ValidationError(_("Choose whose accounts are used."))
-        if value["kind"] == ORGANIZATION:
-            oauth["grant"] = "client_credentials"
+        if value["kind"] in _GRANTS:
+            oauth["grant"] = _GRANTS[value["kind"]]
         elif value["kind"] == DISCOVERED and not oauth:
             return None
         elif value["kind"] == DISCOVERED and set(oauth) <= set(SECRETS):

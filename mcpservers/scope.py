@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from mcpservers.oauth.config import MACHINE_GRANTS
 from mcpservers.placeholders import names_in
 
 
@@ -27,7 +28,7 @@ class ScopeVerdict:
 
 
 _SHARED = "Nothing in it depends on the user, so the organization shares one connection."
-_MACHINE = "It is used with an account of the organization (client credentials), so one connection is shared."
+_MACHINE = "It is used with an account of the organization, so one connection is shared."
 _OF_USER = ("user.", "openid.", "obo.")
 
 
@@ -42,7 +43,7 @@ def scope_of(definition: Mapping[str, Any]) -> ScopeVerdict:
     oauth = definition.get("oauth")
     if oauth is not None and oauth.get("obo"):
         return ScopeVerdict(Scope.USER, "It is called on behalf of the user, with the user's own sign-in.")
-    if oauth is not None and oauth.get("grant") != "client_credentials":
+    if oauth is not None and oauth.get("grant") not in MACHINE_GRANTS:
         return ScopeVerdict(Scope.USER, "Each user signs in with an account of their own (OAuth).")
     if definition.get("variables"):
         names = ", ".join(sorted(definition["variables"]))

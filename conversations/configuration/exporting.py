@@ -20,6 +20,7 @@ from conversations.configuration.reading import escape
 from conversations.configuration.reconciling import default_of, is_secret
 from conversations.configuration.servers import SERVER_FIELDS
 from mcpservers.models import MCPServer
+from mcpservers.oauth.config import SECRETS
 
 _PLACEHOLDER = re.compile(r"(\{\{[^{}]*\}\}|\$\{[^{}]*\})")
 _SCHEMES = {"", "bearer", "basic", "token", "apikey"}  # words of a header value that are no secret
@@ -154,7 +155,7 @@ def _server(row: MCPServer, organization: str, secrets: _Secrets) -> dict[str, A
             value[name] = _hidden(getattr(row, name), secrets, organization, row.slug)
     if row.oauth is not None:
         value["oauth"] = _escaped(row.oauth)
-        for name in ("client_secret", "private_key"):
+        for name in SECRETS:
             if row.oauth.get(name):
                 value["oauth"][name] = secrets.hide(row.oauth[name], organization, row.slug, name)
     return value | _grants(row.grants.select_related("group", "user"))

@@ -111,6 +111,7 @@ class OAuth(Section):
     client_secret: str | None = None
     auth_method: str | None = None
     private_key: str | None = None
+    assertion: str | None = None
     key_id: str | None = None
     key_algorithm: str | None = None
     scopes: list[Text] | None = None

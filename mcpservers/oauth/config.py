@@ -10,9 +10,12 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
-GRANTS = ("authorization_code", "client_credentials")
+WORKLOAD = "jwt-bearer"
+MACHINE_GRANTS = ("client_credentials", WORKLOAD)  # with which the organization has one account
+GRANTS = ("authorization_code", *MACHINE_GRANTS)
 OBO_GRANTS = ("token-exchange", "jwt-bearer", "id-jag")
-_TEXTS = ("client_id", "client_secret", "private_key", "key_id", "key_algorithm", "prompt")
+SECRETS = ("client_secret", "private_key", "assertion")
+_TEXTS = (*SECRETS, "client_id", "key_id", "key_algorithm", "prompt")
 _ADDRESSES = ("issuer", "authorization_endpoint", "token_endpoint", "revocation_endpoint")
 _SWITCHES = ("allow_missing_pkce", "legacy_endpoints", "share_tools")
 KEYS = frozenset({*_TEXTS, *_ADDRESSES, *_SWITCHES, "scopes", "auth_method", "grant", "resource", "obo"})
@@ -62,11 +65,23 @@ def _grant(oauth: Mapping[str, Any]) -> Iterator[str]:
         yield "A secret, a key or an auth_method belongs to a client_id, which is missing."
     if oauth.get("client_secret") and oauth.get("private_key"):
         yield "A client has a client_secret or a private_key, not both."
-    machine = grant == "client_credentials"
-    if machine and not (oauth.get("client_id") and (oauth.get("client_secret") or oauth.get("private_key"))):
+    if grant == "client_credentials" and not (
+        oauth.get("client_id") and (oauth.get("client_secret") or oauth.get("private_key"))
+    ):
         yield "client_credentials needs a client_id and a client_secret or a private_key."
-    if machine and oauth.get("obo") is not None:
-        yield "A server has a machine account (client_credentials) or is called on behalf of users (obo), not both."
+    if grant in MACHINE_GRANTS and oauth.get("obo") is not None:
+        yield f"A server has a machine account ({grant}) or is called on behalf of users (obo), not both."
+    yield from _workload(oauth)
+
+
+def _workload(oauth: Mapping[str, Any]) -> Iterator[str]:
+    assertion, wanted = oauth.get("assertion"), oauth.get("grant") == WORKLOAD
+    if wanted and not (oauth.get("client_id") and assertion):
+        yield f"{WORKLOAD} needs a client_id and an assertion, the workload's token."
+    if assertion and not wanted:
+        yield f"An assertion belongs to grant {WORKLOAD}."
+    if isinstance(assertion, str) and len(assertion.split()) > 1:
+        yield "assertion is one token, without spaces or line breaks in it."
 
 
 def _key(oauth: Mapping[str, Any]) -> Iterator[str]:

@@ -24,6 +24,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+\Z")
 _SECRET_FIELDS = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_BEGINNING = 24  # characters by which a secret is recognized
 _PASSING = frozenset({"temporarily_unavailable", "server_error", "slow_down", "authorization_pending"})
 
 
@@ -63,10 +64,12 @@ class GrantRefusedError(Exception):
         self.error, self.description, self.passing, self.status = error, description, passing, status
 
     def without(self, secrets: Iterable[str]) -> GrantRefusedError:
-        """The same, if the server repeated none of `secrets`; else without its words."""
-        if not any(secret and secret in str(self) for secret in secrets):
+        """The same, if the server repeated none of `secrets`, nor how one begins; else without its words."""
+        beginnings = [secret[:_BEGINNING] for secret in secrets if secret]  # what was said is cut, maybe within one
+        if not any(each in str(self) for each in beginnings):
             return self
-        return GrantRefusedError("refused", passing=self.passing, status=self.status)
+        error = "refused" if any(each in self.error for each in beginnings) else self.error
+        return GrantRefusedError(error, passing=self.passing, status=self.status)
 
     @property
     def of_client(self) -> bool:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts import audit
 from accounts.audit import Target
 from chatui.rows import in_rows
-from mcpservers.errors import LinkError, ServerUnavailableError, SignInRequiredError
+from mcpservers.errors import LinkError, ServerUnavailableError, SignInRequiredError, account_refused
 from mcpservers.models import LinkedAccount, OAuthClient
 from mcpservers.oauth import client_auth, leases, machine, registration
 from mcpservers.oauth.discovery import lately
@@ -80,6 +80,9 @@ async def _redeem(row: TokenRow) -> TokenRow:
     except _EndedError as ended:
         await end(row, str(ended))
         raise row.needs_person("expired") from None
+    except machine.AssertionRefusedError as refused:
+        await end(row, str(refused))
+        raise account_refused(row.title, str(refused)) from None
     except (LinkError, GrantRefusedError, TimeoutError) as error:
         await in_rows(leases.give_back, rows_of(row.id), row.version, last_error=_words(error))
         raise _not_now(row, error) from None

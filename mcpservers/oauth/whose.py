@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 
 from mcpservers.models import MCPServer
+from mcpservers.oauth.config import MACHINE_GRANTS
 
 
 class Whose(StrEnum):
-    """Each person's own, one of the organization (client credentials), the person's sign-in to this site, or none."""
+    """Each person's own, one of the organization (no person signs in), the person's sign-in to this site, or none."""
 
     OWN = "own"
     ORGANIZATION = "organization"
@@ -19,7 +20,7 @@ class Whose(StrEnum):
 def whose_account(server: MCPServer) -> Whose:
     """Whose account `server` is used with; for people's own they link it."""
     oauth = server.oauth or {}
-    if oauth.get("grant") == "client_credentials":
+    if oauth.get("grant") in MACHINE_GRANTS:
         return Whose.ORGANIZATION
     if oauth.get("obo") is not None:
         return Whose.ON_BEHALF

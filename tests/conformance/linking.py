@@ -56,6 +56,8 @@ def configured(name: str, context: Mapping[str, Any]) -> dict[str, Any] | None:
         case "auth/client-credentials-jwt":
             key = {"private_key": context["private_key_pem"], "key_algorithm": context["signing_algorithm"]}
             return given | key | {"grant": "client_credentials"}
+        case "auth/wif-jwt-bearer":
+            return given | {"assertion": context["valid_jwt"], "grant": "jwt-bearer"}
         case "auth/2025-03-26-oauth-endpoint-fallback":
             return {"legacy_endpoints": True}
         case "auth/cross-app-access-complete-flow" | "auth/enterprise-managed-authorization":

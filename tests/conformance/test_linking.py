@@ -65,7 +65,6 @@ FAILING = {
     },
     ("0.2.0-alpha.12", "auth/dpop"): _DPOP,
     ("0.2.0-alpha.12", "auth/dpop-nonce"): _DPOP | {"sep-1932-client-as-nonce", "sep-1932-client-rs-nonce"},
-    ("0.2.0-alpha.12", "auth/wif-jwt-bearer"): {"wif-grant-type"},
 }
 # What both versions have is played in both by `make conformance`, and in the newer one by every run of the tests.
 WHOLE = os.environ.get("CONFORMANCE") == "whole"

@@ -200,12 +200,32 @@ def _assertion(server: FakeAuthServer, client: Client, form: dict[str, str]) -> 
 
 
 def _jwt_bearer(server: FakeAuthServer, client: Client, form: dict[str, str]) -> JSON:
-    """RFC 7523 as Entra ID wants it, the person's access token is the assertion; or with the word of `trusts`."""
+    """RFC 7523 with a workload's token; as Entra ID wants it, with the person's; or with the word of `trusts`."""
+    if server.workloads:
+        return _workload(server, client, form)
     if server.trusts is not None:
         return _vouched(server, server.trusts, client, form)
     if form.get("requested_token_use") != "on_behalf_of":
         raise OAuthRefusal("invalid_request", "requested_token_use")
     return _on_behalf(server, client, _subject(server, form.get("assertion", ""), ACCESS_TOKEN), form)
+
+
+def _workload(server: FakeAuthServer, client: Client, form: dict[str, str]) -> JSON:
+    """A platform's word for what runs on it, which may be a public client."""
+    assertion = form.get("assertion", "")
+    try:
+        issuer = jwt.decode(assertion, options={"verify_signature": False}).get("iss", "")
+        if issuer not in server.workloads:
+            raise OAuthRefusal("invalid_grant", f"{issuer!r} is not trusted")
+        required = {"require": ["sub", "aud", "exp"]}
+        jwt.decode(assertion, server.workloads[issuer], ["ES256"], audience=server.issuer, options=required)
+    except jwt.InvalidTokenError as error:
+        raise OAuthRefusal("invalid_grant", f"{error}: {assertion}") from None  # servers repeat what they refuse
+    scopes = words(form.get("scope")) or server.default_scopes
+    if not within(scopes, server.scopes):
+        raise OAuthRefusal("invalid_scope", "unknown scope")
+    check_resource(server, form.get("resource", ""))
+    return _access(server, client_id=client.id, person=None, scopes=scopes, resource=form.get("resource", ""))
 
 
 def _vouched(server: FakeAuthServer, by: FakeAuthServer, client: Client, form: dict[str, str]) -> JSON:

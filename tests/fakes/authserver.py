@@ -87,6 +87,7 @@ class FakeAuthServer:
     rotate: bool = True
     form_encoded: bool = False  # token answers
     trusts: FakeAuthServer | None = None  # whose identity assertions it takes
+    workloads: JSON = field(default_factory=dict)  # PEM of the public keys of platforms, by their issuer
     known_elsewhere_as: str = ""  # the client that its own assertions are for, at whoever trusts it
     # --- Lies: merged into what it says; None removes a key ---
     metadata_changes: JSON = field(default_factory=dict)

@@ -26,6 +26,7 @@ def plant(server: MCPServer, user: User, canary: str) -> LinkedAccount:
     The definition gets a private key; what is not secret of all that (names, metadata, versions of tools) is there too.
     """
     server.oauth = {"client_id": "c", "private_key": f"{canary}-private-key", "scopes": ["notes:read"]}
+    server.oauth |= {"grant": "jwt-bearer", "assertion": f"{canary}.assertion"}
     server.save()
     of = {"organization": server.organization, "server": server}
     client = OAuthClient.objects.create(

@@ -84,16 +84,25 @@ def test_what_is_stored_comes_back_as_it_was() -> None:
         {"share_tools": True},
         {"client_id": "c", "client_secret": "s", "scopes": ["a", "b"]},
         {"grant": "client_credentials", "client_id": "c", "private_key": "PEM"},
+        {"grant": "jwt-bearer", "client_id": "c", "assertion": "a.b.c"},
         {"issuer": "https://login.example.org", "resource": False, "obo": {"grant": "jwt-bearer"}},
     ):
         assert cleaned(stored) == stored
-    assert CANARY not in str(inputs_of({"client_secret": CANARY, "private_key": CANARY}))
+    assert CANARY not in str(inputs_of({"client_secret": CANARY, "private_key": CANARY, "assertion": CANARY}))
 
 
 def test_secrets_are_kept_replaced_and_cleared() -> None:
     stored = {"client_id": "c", "client_secret": "old"}
     assert cleaned(stored, client_secret="new")["client_secret"] == "new"
     assert cleaned(stored, clear_client_secret="on") == {"client_id": "c"}
+
+
+def test_the_token_of_a_workload_is_kept_replaced_and_dropped_with_its_kind() -> None:
+    stored = {"grant": "jwt-bearer", "client_id": "c", "assertion": "old"}
+    assert cleaned(stored, scopes="a") == stored | {"scopes": ["a"]}
+    assert cleaned(stored, assertion="new") == stored | {"assertion": "new"}
+    assert "assertion" not in cleaned(stored, clear_assertion="on")
+    assert cleaned(stored, kind="people") == {"client_id": "c"}
 
 
 def test_the_kinds_of_accounts() -> None:
@@ -128,6 +137,20 @@ def test_a_server_gets_its_accounts_in_the_form(world: World) -> None:
     assert server.revision == 2
     assert server.obo_author == str(world.acme.people[Role.OWNER].pk)
     assert "oauth" in errors(change(client, server, **{"oauth-more": json.dumps({"colour": "blue"})}))
+
+
+@pytest.mark.django_db
+def test_the_token_of_a_workload_is_entered_and_not_shown_again(world: World) -> None:
+    client, server = client_of(world.acme.people[Role.OWNER]), world.acme[MCPServer]
+    typed = {"oauth-kind": "workload", "oauth-clear_client_secret": "on"}
+    assert "workload" in str(errors(change(client, server, **typed)))
+    assert change(client, server, **typed, **{"oauth-assertion": f" {CANARY}.b.c\n"}).status_code == 302
+    assert server.oauth == {"grant": "jwt-bearer", "client_id": "c", "assertion": f"{CANARY}.b.c"}
+    text = client.get(reverse("admin:mcpservers_mcpserver_change", args=[server.pk])).content.decode()
+    assert "Clear the stored token" in text
+    assert CANARY not in text
+    change(client, server, url="https://elsewhere.example.org/mcp", **{"oauth-kind": "people"})
+    assert "assertion" not in server.oauth
 
 
 @pytest.mark.django_db

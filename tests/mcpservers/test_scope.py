@@ -42,6 +42,8 @@ def test_what_depends_on_the_user_is_each_users_own(parts: dict[str, Any]) -> No
 
 def test_an_account_of_the_organization_is_shared_unless_something_else_is_the_users() -> None:
     machine = {"grant": "client_credentials", "client_id": "x", "client_secret": "hunter2"}
+    workload = {"grant": "jwt-bearer", "client_id": "x", "assertion": "hunter2"}
+    assert scope(oauth=workload) is Scope.APP
     verdict = scope_of(SERVER | {"oauth": machine})
     assert verdict.scope is Scope.APP
     assert "account of the organization" in verdict.reason

@@ -57,6 +57,16 @@ def test_secrets_are_written_as_variables_named_by_organization_server_and_name(
     assert "#   ACME_CLOCK_TOKEN\n" in export.text
 
 
+def test_the_token_of_a_workload_is_exported_as_a_variable(apply: Apply) -> None:
+    oauth = {"grant": "jwt-bearer", "client_id": "c", "assertion": "${SECRET}", "scopes": ["a"]}
+    apply({"organizations": {"acme": {"servers": {"tickets": {"oauth": oauth}}}}})
+    export = export_configuration()
+    tickets = yaml.safe_load(export.text)["organizations"]["acme"]["servers"]["tickets"]
+    assert tickets["oauth"] == oauth | {"assertion": "${ACME_TICKETS_ASSERTION}"}
+    assert export.secrets["ACME_TICKETS_ASSERTION"] == "canary-secret"
+    assert not apply_configuration(export.text, environment=export.secrets, prune=True)
+
+
 def test_two_secrets_of_one_name_get_numbers(apply: Apply) -> None:
     headers = {"X-Key": "one", "X_Key": "two{{TICKETS_TOKEN}}three"}
     apply({"organizations": {"acme": {"servers": {"tickets": {"headers": headers}}}}})

@@ -26,6 +26,7 @@ KEY = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, Privat
         {"issuer": "https://login.example.org/tenant", "allow_missing_pkce": True, "resource": False},
         {"authorization_endpoint": "https://a.example/au", "token_endpoint": "https://a.example/to"},
         {"grant": "client_credentials", "client_id": "c", "private_key": KEY},
+        {"grant": "jwt-bearer", "client_id": "c", "assertion": "a.b.c\n"},
         {"obo": {}},
         {"obo": {"grant": "jwt-bearer", "scopes": ["api://x/.default"]}, "client_id": "c", "client_secret": "s"},
     ],
@@ -55,6 +56,12 @@ def test_what_can_work_is_taken(oauth: Any) -> None:
         ({"grant": "password"}, "grant"),
         ({"grant": "client_credentials", "client_id": "c"}, "client_secret"),
         ({"grant": "client_credentials", "client_id": "c", "client_secret": "s", "obo": {}}, "both"),
+        ({"grant": "jwt-bearer", "client_id": "c"}, "assertion"),
+        ({"grant": "jwt-bearer", "assertion": "a.b.c"}, "client_id"),
+        ({"grant": "jwt-bearer", "client_id": "c", "assertion": ["a.b.c"]}, "assertion"),
+        ({"grant": "jwt-bearer", "client_id": "c", "assertion": "a.b\n.c"}, "line breaks"),
+        ({"grant": "jwt-bearer", "client_id": "c", "assertion": "a.b.c", "obo": {}}, "both"),
+        ({"client_id": "c", "assertion": "a.b.c"}, "jwt-bearer"),
         ({"resource": True}, "resource"),
         ({"allow_missing_pkce": "yes"}, "allow_missing_pkce"),
         ({"obo": []}, "obo"),
@@ -69,7 +76,13 @@ def test_what_cannot_work_is_told_by_its_key(oauth: Any, word: str) -> None:
 
 
 def test_no_finding_repeats_a_secret() -> None:
-    oauth = {"client_secret": "canary-1", "private_key": "canary-2", "auth_method": "canary", "scopes": [1]}
+    oauth = {
+        "client_secret": "canary-1",
+        "private_key": "canary-2",
+        "assertion": "canary 3 canary-4",
+        "auth_method": "canary",
+        "scopes": [1],
+    }
     assert not any("canary-" in message for message in oauth_findings(oauth))
 
 
