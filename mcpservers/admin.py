@@ -112,6 +112,9 @@ class MCPServerAdmin(PinnedTools, Accounts, TenantAdmin):
             obj.revision += 1
         if change and form.moved:
             self._drop_secrets(request, obj, form.dropped)
+        elif form.dropped:
+            text = _("The sign-in's address changed, so what was stored for the old one is dropped: %(names)s.")
+            messages.warning(request, text % {"names": ", ".join(form.dropped)})
         if "oauth" in form.changed_data:
             obj.obo_author = str(request.user.pk)  # who saves it answers for calls on behalf of others
         super().save_model(request, obj, form, change)

@@ -13,6 +13,7 @@ from accounts.tenant_admin import TenantForm
 from chatui.form_fields import LinesField, RulesField, SecretMap, SecretMapField, VariablesField
 from mcpservers.definitions import findings
 from mcpservers.models import MCPServer, Transport
+from mcpservers.oauth.config import addresses
 from mcpservers.oauth_field import OAuthField
 from mcpservers.renaming import loosened
 
@@ -99,7 +100,19 @@ class MCPServerForm(TenantForm):
                     self.dropped += sorted(value.keys() - value.typed)
                     cleaned[name] = value.only_typed()
             self._drop_oauth(cleaned)
+        elif "oauth" in self.changed_data:
+            self._drop_secrets_of_sign_in(cleaned)
         return cleaned
+
+    def _drop_secrets_of_sign_in(self, cleaned: dict[str, Any]) -> None:
+        """Another issuer, or another address of it, is not sent the secrets that were stored for the one before."""
+        field, stored = self.fields.get("oauth"), self.instance.oauth
+        oauth = cleaned.get("oauth")
+        if not isinstance(field, OAuthField) or not stored or not oauth or addresses(oauth) == addresses(stored):
+            return
+        typed = field.typed_only(oauth, self["oauth"].data)
+        self.dropped += sorted(oauth.keys() - (typed or {}).keys())
+        cleaned["oauth"] = typed
 
     def _drop_oauth(self, cleaned: dict[str, Any]) -> None:
         """Another address has another sign-in; what was entered for it just now stays."""

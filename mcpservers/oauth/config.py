@@ -22,6 +22,13 @@ KEYS = frozenset({*_TEXTS, *_ADDRESSES, *_SWITCHES, "scopes", "auth_method", "gr
 OBO_KEYS = frozenset({"grant", "scopes", "audience", "token_endpoint", "resource"})
 
 
+def addresses(oauth: Mapping[str, Any]) -> list[str]:
+    """To whom its secrets are sent, or speak: what is stated of the issuer's addresses."""
+    obo = oauth.get("obo")
+    exchange = obo.get("token_endpoint") if isinstance(obo, Mapping) else ""
+    return [str(oauth.get(key) or "") for key in _ADDRESSES] + [str(exchange or "")]
+
+
 def oauth_findings(oauth: Any) -> Iterator[str]:
     """What would keep `oauth` (None: as discovered) from working, in words that never hold a secret."""
     if oauth is None:

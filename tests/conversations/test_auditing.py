@@ -172,7 +172,8 @@ def test_there_are_no_other_ends_than_these() -> None:
         and isinstance(node.value.value, ast.Name)
         and node.value.value.id == "ToolCall"
     }
-    assert named <= {"conversations/history.py", "conversations/questions.py", "conversations/transitions.py"}
+    reading = {"conversations/cards.py"}
+    assert named - reading <= {"conversations/history.py", "conversations/questions.py", "conversations/transitions.py"}
     writes = []
     for path, module in sources().items():
         for function in ast.walk(module):

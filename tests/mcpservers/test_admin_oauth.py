@@ -160,6 +160,21 @@ def test_what_is_entered_with_a_new_address_is_kept_without_the_old_secret(world
     assert server.oauth == {"client_id": "c", "scopes": ["x"]}
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("more", ['{"issuer": "https://evil.example"}', '{"token_endpoint": "https://evil.example/t"}'])
+def test_another_address_of_the_sign_in_does_not_get_the_stored_secret(world: World, more: str) -> None:
+    client, server = client_of(world.acme.people[Role.OWNER]), world.acme[MCPServer]
+    secret = {"oauth-client_id": "us", "oauth-client_secret": "kept-1"}
+    change(client, server, **{"oauth-kind": "people", **secret})
+    change(client, server, **{"oauth-kind": "people", **secret, "oauth-client_secret": "", "oauth-scopes": "a"})
+    assert server.oauth["client_secret"] == "kept-1"
+    answer = change(client, server, **{"oauth-kind": "people", **secret, "oauth-client_secret": "", "oauth-more": more})
+    assert "client_secret" not in server.oauth
+    assert "dropped: client_secret" in said(answer)
+    change(client, server, **{"oauth-kind": "people", **secret, "oauth-more": '{"issuer": "https://new.example"}'})
+    assert server.oauth["client_secret"] == "kept-1", "it was typed for the new one"
+
+
 # --- What is shown ----------------------------------------------------------------------------------------------------
 
 
