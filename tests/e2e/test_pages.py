@@ -66,6 +66,7 @@ async def test_approvals_load_in_sight_and_a_failure_offers_another_try(site: Si
             await route.continue_()
 
     await context.route("**/api/v1/approvals?*", held)
+    await context.route_web_socket("**/ws/**", lambda socket: None)  # at its greeting the page looks again by itself
     page = await site.tab(context, "/o/acme/approvals/", ready=False)
     await expect(page.locator("#approvals")).to_have_text("Loading")
     gate.set()
