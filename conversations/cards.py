@@ -14,8 +14,12 @@ from conversations.plans import TurnPlan
 from conversations.rounds import StoredQuestion
 from mcpservers.credentials import SignIn
 
-# How `questions.expire` closes a question, and ends its call.
-_ENDS = {(Question.State.EXPIRED, ToolCall.Status.EXPIRED), (Question.State.VOID, ToolCall.Status.DENIED)}
+# How `questions.expire` and `questions.withdraw` close a question, and end its call.
+_ENDS = {
+    (Question.State.EXPIRED, ToolCall.Status.EXPIRED),
+    (Question.State.VOID, ToolCall.Status.DENIED),
+    (Question.State.VOID, ToolCall.Status.CANCELLED),
+}
 
 
 def frame_of(
@@ -103,7 +107,7 @@ def answer_frame(event: CallAnswered, question: StoredQuestion | None) -> wire.T
 
 
 def ended_frames(plan: TurnPlan) -> Iterator[wire.TurnFrame]:
-    """The ends of calls of the last round that came while the turn waited: nobody answered in time, or could any more.
+    """The ends of calls of the last round that came while the turn waited: cancelled, or not answered in time.
 
     Whoever closes such a question has only rows, so followers hear of it from the task that goes on with the turn.
     """
@@ -112,6 +116,6 @@ def ended_frames(plan: TurnPlan) -> Iterator[wire.TurnFrame]:
         if (call.turn_id, call.round) != (turn.pk, turn.rounds):
             continue
         question = max(call.questions.all(), key=lambda question: question.created_at, default=None)
-        if question is not None and (question.state, call.status) in _ENDS:
+        if question is not None and (question.state, call.status) in _ENDS and call.duration_ms is None:  # else shown
             content = shortened_content(call.result_content, call.pk)
             yield wire.CallFinished(call_id=call.pk, status=call.status, content=content, artifacts=[], duration_ms=0)

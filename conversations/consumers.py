@@ -138,9 +138,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             case wire.ElicitationAnswer():
                 await self._answer(commands.elicited, frame)
             case wire.CallCancel(call_id=call_id):
-                owner = await self._at_door(commands.turn_of_call, call_id)
-                if owner is not None and not supervisor.current().cancel_call(owner, call_id):
-                    await processes.cancel_call(owner, call_id)
+                await self._cancel(call_id)
 
     async def _begin(self, frame: wire.TurnStart | wire.TurnRegenerate | wire.TurnContinue) -> None:
         begun = await self._let_in(beginning.begin(self.door, commands.new_turn(frame)))
@@ -152,6 +150,13 @@ class ChatConsumer(AsyncWebsocketConsumer):
         answer = await self._at_door(verb, frame)
         if answer is not None:
             await answering.carry(answer)
+
+    async def _cancel(self, call_id: UUID) -> None:
+        house, owner = supervisor.current(), await self._at_door(commands.turn_of_call, call_id)
+        if owner is None or (not house.draining and await house.withdraw(owner, call_id)):
+            return
+        if not house.cancel_call(owner, call_id):
+            await processes.cancel_call(owner, call_id)
 
     # --- Following turns ---
 

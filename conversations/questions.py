@@ -30,6 +30,7 @@ NOBODY_IS_LEFT = (
     "Nobody who was to approve this call is a member who may approve any more, so it was not made. "
     "Ask an admin to change the rule."
 )
+WITHDRAWN = "Cancelled by the user before it ran."
 NOT_YOURS = (
     "There is no such question for you. A call is approved by whoever it was made for, or by those whom its rule names."
 )
@@ -240,7 +241,7 @@ def _decided(call_id: UUID, question: Question, given: Mapping[str, Any]) -> Dec
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Questions whose time was over, and the parked turns that are now the caller's to start."""
+    """Questions that were closed without an answer, and the parked turns that are now the caller's to start."""
 
     settled: tuple[Settled, ...] = ()
     resumed: tuple[UUID, ...] = ()
@@ -269,6 +270,19 @@ def expire() -> Expired:
             if transitions.resume(turn_id):
                 resumed.append(turn_id)
     return Expired(tuple(settled), tuple(resumed))
+
+
+def withdraw(turn_id: UUID, call_id: UUID) -> Expired:
+    """Cancel a call for which its turn is parked; nothing of a turn that is not, or of a call that waits no longer."""
+    with writing():
+        # The turn's row first, as `answer` does: an answer and this are one after the other.
+        parked = Turn.objects.select_for_update().filter(pk=turn_id, status=Turn.Status.WAITING).first()
+        waiting = ToolCall.objects.filter(pk=call_id, turn=turn_id, status=ToolCall.Status.WAITING)
+        if parked is None or not waiting.update(status=ToolCall.Status.CANCELLED, result_text=WITHDRAWN):
+            return Expired()
+        auditing.record_end(call_id, WITHDRAWN)
+        settled = settling.close(Question.objects.as_system().filter(call=call_id), Question.State.VOID)
+        return Expired(settled, (turn_id,) if transitions.resume(turn_id) else ())
 
 
 def _without_approvers() -> list[tuple[UUID, UUID, UUID | None]]:

@@ -87,6 +87,12 @@ class Supervisor:
         """Cancel one running call of a turn of this process; its siblings go on."""
         return self._tell(turn_id, CallCancelled(call_id))
 
+    async def withdraw(self, turn_id: UUID, call_id: UUID) -> bool:
+        """Cancel a call for which its turn is parked, and let the turn go on here; False if it is not parked so."""
+        withdrawn = await in_rows(questions.withdraw, turn_id, call_id)
+        await self._go_on(withdrawn)
+        return bool(withdrawn.resumed)
+
     def runs(self, turn_id: UUID) -> bool:
         return turn_id in self._running
 
@@ -181,7 +187,9 @@ class Supervisor:
 
     async def expire(self) -> None:
         """Close overdue questions; turns that waited for nothing else go on here."""
-        expired = await in_rows(questions.expire)
+        await self._go_on(await in_rows(questions.expire))
+
+    async def _go_on(self, expired: questions.Expired) -> None:
         for turn_id in expired.resumed:
             self.start(turn_id)
         await hints.tell_settled(expired.settled)

@@ -156,6 +156,20 @@ async def test_a_call_that_is_cancelled_while_it_is_asked_about_closes_its_quest
         assert (await chat.until("error"))["code"] == "already_answered"
 
 
+async def test_a_parked_turn_goes_on_without_a_call_that_is_cancelled(owner: User, endpoint: Endpoint) -> None:
+    async with await Chat.of(owner) as chat:
+        card = await asked(chat, endpoint)
+        endpoint.script(text("Then not."))
+        await chat.send("call.cancel", call_id=card["call_id"])
+        ended = await chat.until("call.finished")
+        assert (ended["call_id"], ended["status"]) == (card["call_id"], "cancelled")
+        finished = await chat.until("turn.finished")
+        assert (finished["outcome"], call_of(finished)["question"]["state"]) == ("completed", "void")
+        assert endpoint.last.messages[-1]["content"] == "Cancelled by the user before it ran."
+        await chat.send("call.decide", call_id=card["call_id"], decision="allow_once")
+        assert (await chat.until("error"))["code"] == "already_answered"
+
+
 async def test_all_who_were_asked_hear_that_it_is_over(owner: User, endpoint: Endpoint, settings: Any) -> None:
     async with await Chat.of(owner) as chat:
         card = await asked(chat, endpoint)
