@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from accounts import audit, denials, rule_warnings, signals
+from accounts import audit, budgets, denials, rule_warnings, signals
 from accounts.admin_forms import (
     ApiKeyForm,
     GroupForm,
@@ -27,6 +27,13 @@ from accounts.models import ApiKey, AuditAction, Group, Membership, Organization
 from accounts.tenant_admin import Organizations, Reach, TenantAdmin, TenantFilter, reach_of
 
 
+def _budgets_in_words() -> str:
+    """The shape of the field, which is JSON: whoever sees the page alone has to be able to fill it in."""
+    words = _("A JSON list, such as %(example)s. “per” is one of %(whose)s; limits are %(keys)s.")
+    example = '[{"per": "user", "tokens_per_day": 1000000, "running_turns": 5}]'
+    return words % {"example": example, "whose": ", ".join(get_args(budgets.Per)), "keys": ", ".join(budgets.KEYS)}
+
+
 @admin.register(Organization)
 class OrganizationAdmin(TenantAdmin):
     organization_path = "pk"
@@ -37,6 +44,12 @@ class OrganizationAdmin(TenantAdmin):
         (_("MCP servers"), {"fields": ("own_servers",)}),
         (_("Audit"), {"fields": ("audit_days", "audit_bodies")}),
     )
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change=change, **kwargs, help_texts={"budgets": _budgets_in_words()})
+
+    def get_prepopulated_fields(self, request: HttpRequest, obj: Any = None) -> dict[str, Any]:
+        return {} if obj else {"slug": ("name",)}
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return reach_of(request).superuser
@@ -94,17 +107,20 @@ class GroupAdmin(TenantAdmin):
     form = GroupForm
     readonly_fields = ("member_names", "rule_warnings")
     fieldsets = (
-        (None, {"fields": ("organization", "slug", "name", "members")}),
+        (None, {"fields": ("organization", "name", "slug", "members")}),
         (_("What its members' tools may do"), {"fields": ("rules", "rule_warnings")}),
     )
-    add_fieldsets = ((None, {"fields": ("organization", "slug", "name")}),)
+    add_fieldsets = ((None, {"fields": ("organization", "name", "slug")}),)
     # What rules of groups match: `server__tool` by organization. Set by who knows tools.
     known_tools: ClassVar[Callable[[UUID], Collection[str]]] = staticmethod(lambda organization_id: ())
+
+    def get_prepopulated_fields(self, request: HttpRequest, obj: Any = None) -> dict[str, Any]:
+        return {} if obj else {"slug": ("name",)}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None or self.has_change_permission(request, obj):
             return super().get_fieldsets(request, obj)
-        return [(None, {"fields": ("organization", "slug", "name", "member_names", "rules", "rule_warnings")})]
+        return [(None, {"fields": ("organization", "name", "slug", "member_names", "rules", "rule_warnings")})]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("memberships")

@@ -23,3 +23,8 @@ document.addEventListener("DOMContentLoaded", () => {
     table.append(button);
   }
 });
+
+// A row that is added to a list of folded ones is there to be filled in. Its state exists once Alpine has seen the row.
+document.addEventListener("formset:added", ({ target }) => {
+  if (target.querySelector(":scope > [x-show]")) setTimeout(() => target.querySelector("h3").click());
+});

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from accounts import budgets
 from accounts.models import ApiKey, Group, Membership, Organization, Role, User, digest
 from conversations.models import Conversation
 from tests.accounts.test_tenant_admin import client_of, url
@@ -199,6 +200,31 @@ class TestOrganizations:
     def test_a_superuser_makes_one(self, world: World) -> None:
         assert add(client_of(world.root), Organization, name="Initech", slug="initech").status_code == 302
         assert "slug" in errors(add(client_of(world.root), Organization, name="X", slug="Not a slug"))
+
+    def test_what_a_budget_looks_like_stands_at_its_field_and_can_be_stored(self, world: World) -> None:
+        client, organization = client_of(world.acme.people[Role.OWNER]), world.acme.organization
+        words = client.get(url(Organization, "change", organization)).context["adminform"].form["budgets"].help_text
+        example = words[words.index("[") : words.index("]") + 1]
+        assert edit(client, organization, budgets=example).status_code == 302
+        assert all(key in words for key in budgets.KEYS)
+
+
+@pytest.mark.parametrize("model", [Organization, Group])
+def test_a_name_makes_the_slug_of_what_is_new_and_of_nothing_else(world: World, model: type[Any]) -> None:
+    client = client_of(world.root)
+    assert client.get(url(model, "add")).context["adminform"].prepopulated_fields
+    row = world.acme.organization if model is Organization else world.acme[Group]
+    assert not client.get(url(model, "change", row)).context["adminform"].prepopulated_fields
+
+
+def test_an_empty_list_says_so_and_offers_no_more_than_one_may(world: World) -> None:
+    address = url(Group, "changelist") + "?q=nowhere"
+    pages = {
+        role: client_of(world.acme.people[role]).get(address).content.decode() for role in (Role.OWNER, Role.AUDITOR)
+    }
+    assert "yielded" not in "".join(pages.values())
+    assert all("Nothing here matches." in page for page in pages.values())
+    assert ["Add group" in page for page in pages.values()] == [True, False]
 
 
 def test_the_admin_s_own_pages_for_passwords_lead_to_the_ordinary_ones(world: World) -> None:

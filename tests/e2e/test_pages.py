@@ -105,3 +105,12 @@ async def test_no_page_is_wider_than_a_narrow_screen(
         await page.goto(site.url + reverse(f"admin:mcpservers_mcpserver_{name}", args=[demo_server.pk]))
         await expect(page.locator("h1").first).to_be_visible()
         await check_narrow(page, name)
+
+
+async def test_a_model_that_is_added_to_an_endpoint_is_open_to_be_filled_in(site: Site, owner: User) -> None:
+    page = await site.open(owner, reverse("admin:agents_modelendpoint_add"), ready=False)
+    await page.get_by_text("Add another Model profile").click()
+    await page.fill("[name=models-0-slug]", "small")
+    await page.get_by_text("Add another Model profile").click()
+    await page.fill("[name=models-1-slug]", "large")
+    await expect(page.locator("[name=models-0-slug]")).to_be_visible()
