@@ -15,7 +15,7 @@ from accounts.models import Group, Membership, Organization, User
 from agents.models import Agent, ModelEndpoint, ModelProfile
 from conversations.configuration.agents import AGENT_FIELDS
 from conversations.configuration.endpoints import ENDPOINT_FIELDS, MODEL_FIELDS
-from conversations.configuration.grants import described
+from conversations.configuration.grants import described, of_members
 from conversations.configuration.reading import escape
 from conversations.configuration.reconciling import default_of, is_secret
 from conversations.configuration.servers import SERVER_FIELDS
@@ -158,7 +158,7 @@ def _server(row: MCPServer, organization: str, secrets: _Secrets) -> dict[str, A
         for name in SECRETS:
             if row.oauth.get(name):
                 value["oauth"][name] = secrets.hide(row.oauth[name], organization, row.slug, name)
-    return value | _grants(row.grants.select_related("group", "user"))
+    return value | _grants(row)
 
 
 def _agent(row: Agent) -> dict[str, Any]:
@@ -171,12 +171,12 @@ def _agent(row: Agent) -> dict[str, Any]:
         | _fields(row, AGENT_FIELDS)
         | ({"servers": [item.server.slug for item in servers]} if servers else {})
         | ({"tools": _escaped(tools)} if tools else {})
-        | _grants(row.grants.select_related("group", "user"))
+        | _grants(row)
     )
 
 
-def _grants(grants: Iterable[Any]) -> dict[str, Any]:
-    given = [described(grant) for grant in grants]
+def _grants(row: MCPServer | Agent) -> dict[str, Any]:
+    given = [described(grant) for grant in of_members(row.organization, row.grants.select_related("group", "user"))]
     return {"grants": given} if given else {}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from accounts.models import Membership, Organization
 from conversations.configuration import schema
 from conversations.configuration.plan import FieldChange
 from conversations.configuration.problems import Path
@@ -25,16 +26,39 @@ def described(grant: AbstractGrant) -> dict[str, Any]:
 
 
 def apply_grants(scope: Scope, path: Path, owner: Any, wanted: Sequence[schema.Grant]) -> None:
-    """Make the grants of `owner` (a server or an agent) those of the file."""
-    before = [described(grant) for grant in owner.grants.select_related("group", "user")]
+    """Make the grants of `owner` (a server or an agent) those of the file.
+
+    A deny of somebody who has left, which no export tells, stays: it is there when the person comes back.
+    """
+    stored = list(owner.grants.select_related("group", "user"))
+    kept = _of_people_who_left(scope.organization, [grant for grant in stored if grant.deny])
+    kept -= {grant.user for grant in wanted}
+    stored = [grant for grant in stored if not (grant.deny and grant.user and grant.user.username in kept)]
+    before = [described(grant) for grant in stored]
     after = [_normal(grant) for grant in wanted]
     fields = [_fields(scope, (*path, "grants", index), grant) for index, grant in enumerate(wanted)]
     if None in fields or sorted(map(repr, before)) == sorted(map(repr, after)):
         return
-    owner.grants.all().delete()
+    owner.grants.filter(pk__in=[grant.pk for grant in stored]).delete()
     for values in fields:
         owner.grants.create(**values or {})
     scope.reconciler.note("change", path, [FieldChange("grants", before, after)])
+
+
+def of_members(organization: Organization, grants: Iterable[AbstractGrant]) -> list[AbstractGrant]:
+    """`grants` without those of people who are no members (any more)."""
+    stored = list(grants)
+    left = _of_people_who_left(organization, stored)
+    return [grant for grant in stored if grant.user is None or grant.user.username not in left]
+
+
+def _of_people_who_left(organization: Organization, grants: Sequence[AbstractGrant]) -> set[str | None]:
+    """The user names in `grants` that are of no active member. One query, or none."""
+    people: set[str | None] = {grant.user.username for grant in grants if grant.user is not None}
+    if not people:
+        return people
+    members = Membership.objects.active().filter(organization=organization, user__username__in=people)
+    return people - set(members.values_list("user__username", flat=True))
 
 
 def _normal(grant: schema.Grant) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from accounts.models import Organization, User
+from accounts.models import Membership, Organization, User
 from agents.models import Agent
 from conversations.configuration.applying import apply_configuration
 from conversations.configuration.exporting import export_configuration
@@ -102,3 +102,26 @@ def test_rules_of_groups_and_all_that_a_rule_says_survive_the_way_out_and_in(app
     exported = yaml.safe_load(export.text)["organizations"]["acme"]["groups"]["analysts"]
     assert exported == groups["analysts"]
     assert not apply_configuration(export.text, environment=export.secrets, prune=True)
+
+
+@pytest.mark.parametrize("how", ["left", "switched off"])
+def test_the_export_is_whole_without_who_left_and_no_deny_is_lost_where_it_is_applied(apply: Apply, how: str) -> None:
+    grants = [{"user": "bob", "deny": True}, {"organization": True}]
+    allowed = {"agents": {"helper": {"grants": [{"user": "bob"}]}}}
+    acme = {"groups": {"analysts": []}, "servers": {"tickets": {"grants": grants}}, **allowed}
+    apply({"organizations": {"acme": acme}})
+    if how == "left":
+        Membership.objects.get(user__username="bob").delete()
+    else:
+        User.objects.filter(username="bob").update(is_active=False)
+    export = export_configuration()
+    assert "bob" not in str(yaml.safe_load(export.text)["organizations"])
+    changed = apply_configuration(export.text, environment=export.secrets)
+    assert [".".join(change.path) for change in changed.changes] == ["organizations.acme.agents.helper"]
+    assert not apply_configuration(export.text, environment=export.secrets)
+    server = MCPServer.objects.as_system().get(slug="tickets")
+    assert server.grants.filter(user__username="bob", deny=True).exists()
+    other = export.text.replace("- organization: true", "- group: analysts")
+    assert apply_configuration(other, environment=export.secrets)
+    assert server.grants.filter(user__username="bob", deny=True).exists()
+    assert not Agent.objects.as_system().get(slug="helper").grants.filter(user__username="bob").exists()
