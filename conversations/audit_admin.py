@@ -372,7 +372,9 @@ def _exported(request: HttpRequest) -> Collection[UUID | None]:
         return [None]
     chosen = next((row.pk for row in Organization.objects.all() if str(row.pk) == wanted), None)
     if chosen is None:
-        raise InvalidRequestError(public_message="Choose an organization first: a file holds the entries of one.")
+        raise InvalidRequestError(
+            public_message="Choose an organization under “Filters” first: a file holds the entries of one."
+        )
     return [chosen]
 
 

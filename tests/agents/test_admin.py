@@ -103,6 +103,9 @@ class TestEndpoints:
         client, row = client_of(world.acme.people[Role.OWNER]), world.acme[ModelEndpoint]
         page = client.get(url(ModelEndpoint, "delete", row)).content.decode()
         assert "acme agent" in page
+        assert "cannot be deleted yet" in page
+        assert "would require deleting" not in page
+        assert 'href="../"' in page
         client.post(url(ModelEndpoint, "delete", row), {"post": "yes"})
         assert ModelEndpoint.objects.as_system().filter(pk=row.pk).exists()
 

@@ -201,7 +201,7 @@ def test_a_superuser_takes_out_what_is_one_organization_s_and_is_recorded_there(
     root, address = client_of(world.root), reverse("admin:accounts_auditrecord_export")
     for query in ("", "?of=nonsense", f"?of={call.pk}"):
         page = root.post(address + query, {"format": "csv"}, follow=True)
-        assert "Choose an organization first" in page.content.decode()
+        assert "Choose an organization under “Filters” first" in page.content.decode()
     assert not AuditRecord.objects.as_system().filter(action="audit.exported").exists()
     assert str(call.pk) in {line["id"] for line in taken(root, f"?of={world.acme.organization.pk}")}
     audit.record(AuditAction.SIGN_IN_FAILED, organization_id=None)
