@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import orjson
+
+MAX_LEVELS = 200  # of objects and arrays in what a client sends: what a form or a tool takes has fewer
 
 
 def encoded(value: Any) -> bytes:
@@ -19,6 +22,14 @@ def encoded(value: Any) -> bytes:
     except orjson.JSONEncodeError:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
         return text.encode("utf-8", "replace")
+
+
+def finite(number: str) -> float:
+    """`parse_float` of `json.loads`: raises `ValueError` for `1e999`, an infinity, which no JSON can say."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:40]} is too large a number")
+    return value
 
 
 def deeper_than(value: Any, levels: int) -> bool:

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from chatui.errors import InvalidRequestError
+from chatui.jsontext import MAX_LEVELS, deeper_than, finite
 from chatui.text import clean_json
 
 M = TypeVar("M", bound=BaseModel)
@@ -24,13 +25,15 @@ def read_json(request: HttpRequest) -> dict[str, Any]:
     """The request's body as a JSON object, its strings cleaned. Raises `InvalidRequestError`, `RequestDataTooBig`."""
     try:
         # Not orjson: it refuses lone surrogates, which are cleaned here as everywhere.
-        value = json.loads(request.body or b"{}", parse_constant=_refuse_constant)
+        value = json.loads(request.body or b"{}", parse_constant=_refuse_constant, parse_float=finite)
     except RecursionError:
         raise InvalidRequestError(public_message="The body is nested too deeply.") from None
     except UnicodeDecodeError:
         raise InvalidRequestError(public_message="The body is not UTF-8.") from None
     except ValueError as error:
         raise InvalidRequestError(public_message=f"The body is not JSON: {error}.") from None
+    if deeper_than(value, MAX_LEVELS):
+        raise InvalidRequestError(public_message="The body is nested too deeply.")
     if not isinstance(value, dict):
         raise InvalidRequestError(public_message="The body is a JSON object.")
     cleaned: dict[str, Any] = clean_json(value)

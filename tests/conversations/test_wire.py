@@ -35,6 +35,12 @@ def test_a_turn_start_is_read_with_its_defaults() -> None:
         (frame(type={"a": 1}), "unknown_type", "a"),
         ('{"type":"ping","request_id":NaN}', "invalid_frame", "NaN"),
         ("[" * 100_000, "invalid_frame", "JSON"),
+        ('{"type":"call.decide","arguments":{"n":-1e999}}', "invalid_frame", "-1e999 is too large"),
+        (
+            '{"type":"call.decide","arguments":{"n":' + "[" * 300 + "]" * 300 + "}}",
+            "invalid_frame",
+            "nested too deeply",
+        ),
     ],
 )
 def test_what_cannot_be_understood_is_named(text: str, code: str, says: str) -> None:

@@ -301,6 +301,8 @@ async def test_an_unexpected_error_is_a_reference_and_nothing_else(
         (b'{"tomezone": "UTC"}', "tomezone: "),
         (b'{"preferences": []}', "preferences: "),
         (b'{"preferences": {"a": "' + b"x" * 20_000 + b'"}}', "preferences: "),
+        (b'{"preferences": ' + b'{"a":' * 700 + b"1" + b"}" * 700 + b"}", "nested too deeply"),
+        (b'{"preferences": {"a": 1e999}}', "1e999 is too large"),
         (b'{"preferences": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}", "nested too deeply"),
     ],
 )
