@@ -8,7 +8,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from agents.limits import NOTHING_SPENT, Spent
-from agents.parts import PersonAnswer, PersonNeeded, PreparedCall, TokenUsage, ToolRequest, ToolResult
+from agents.parts import ModelMessage, PersonAnswer, PersonNeeded, PreparedCall, TokenUsage, ToolRequest, ToolResult
 
 
 class Outcome(StrEnum):
@@ -118,6 +118,14 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundBegun:
+    """The model has begun to answer `messages`, sent with tools of `tools_tokens`: a cut from here on has its cost."""
+
+    messages: Sequence[ModelMessage]
+    tools_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReported:
     """The tokens of one round (not the sum)."""
 
@@ -156,6 +164,7 @@ LoopEvent = (
     | CallProgressed
     | CallFinished
     | Noticed
+    | RoundBegun
     | UsageReported
     | ModelNamed
     | LoopEnded
@@ -173,6 +182,7 @@ __all__ = [
     "Noticed",
     "Outcome",
     "ReasoningDelta",
+    "RoundBegun",
     "RoundCompleted",
     "StatusChanged",
     "TextDelta",

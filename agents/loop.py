@@ -36,6 +36,7 @@ from agents.events import (
     Noticed,
     Outcome,
     ReasoningDelta,
+    RoundBegun,
     RoundCompleted,
     StatusChanged,
     TextDelta,
@@ -267,8 +268,12 @@ class _Loop:
         completion: Completion | None = None
         messages = _with_hint(self.messages, closing) if closing else self.messages
         stream = self.model.stream(messages, specs, tool_choice="none" if closing else "auto")
+        begun = False
         async with aclosing(cast(AsyncGenerator[ModelEvent, None], stream)) as chunks:
             async for chunk in chunks:
+                if not begun:
+                    begun = True
+                    yield RoundBegun(messages, self.specs_tokens)
                 if self.model_named != self.model.name:
                     self.model_named = self.model.name
                     yield ModelNamed(self.model_named)

@@ -59,6 +59,11 @@ class Draft:
             self._open = []
         return [dict(part) for part in self._parts]
 
+    def written_in(self, round: int) -> list[str]:
+        """What the model has written in one round, reasoning too."""
+        parts = (part for part in self.parts() if part.get("round") == round)
+        return [part["text"] for part in parts if part["type"] in ("text", "reasoning")]
+
     def text(self) -> str:
         """What a person reads as the answer: every text part but the folded ones."""
         return "\n\n".join(

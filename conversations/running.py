@@ -17,6 +17,7 @@ from agents.loop import CallCancelled, Decided, Spent, run_loop
 from agents.own_tools import TurnToolbox
 from agents.parts import PersonNeeded, PreparedCall, TokenUsage
 from agents.providers.openai_chat import OpenAIChatModel
+from agents.providers.usage import estimate_cut
 from agents.stopwatch import Stopwatch
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
@@ -65,6 +66,7 @@ class TurnTask:
         self._draft = Draft()
         self._ending = Message.Status.INTERRUPTED
         self._usage: dict[str, Any] = {}
+        self._begun: events.RoundBegun | None = None  # of which the model has not said yet what it cost
         self._model_name = ""
         self._round = 1
         self._toolbox: TurnToolbox | None = None
@@ -245,7 +247,10 @@ class TurnTask:
                 self._out.publish(wire.Status(code=code, label=label))
             case events.Noticed(code=code, message=message, detail=detail):
                 self._notice(code, message, detail)
+            case events.RoundBegun():
+                self._begun = event
             case events.UsageReported(usage=usage):
+                self._begun = None
                 self._add_usage(usage)
             case events.ModelNamed(model=name):
                 self._model_name = name
@@ -362,6 +367,12 @@ class TurnTask:
             wire.Usage(**{key: total[key] for key in ("input_tokens", "output_tokens", "cost", "estimated")})
         )
 
+    def _count_cut_round(self) -> None:
+        """A round that was stopped, or failed, on its way has cost what was sent and what came, whoever says so."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._add_usage(estimate_cut(begun.messages, begun.tools_tokens, self._draft.written_in(self._round)))
+
     # --- Waiting and rows ---
 
     async def _announce_waiting(self, calls: Sequence[UUID]) -> None:
@@ -391,6 +402,7 @@ class TurnTask:
     async def _finish(self, status: Message.Status, error: dict[str, Any] | None) -> None:
         """Commit, then announce."""
         self._out.flush()
+        self._count_cut_round()
         await self._checkpoints.settle(self.turn_id)
         if self._feed.last_seq(self.turn_id) is None:
             self._feed.open(self.turn_id, await in_rows(transitions.last_seq, self.turn_id))

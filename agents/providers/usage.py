@@ -25,6 +25,12 @@ def estimate_usage(messages: Sequence[ModelMessage], completion: Completion) -> 
     return TokenUsage(given, estimate_tokens(written), estimated=True)
 
 
+def estimate_cut(messages: Sequence[ModelMessage], tools_tokens: int, written: Iterable[str]) -> TokenUsage:
+    """The usage of a completion of which nothing but `written` came, with tools of `tools_tokens`."""
+    given = sum(map(_tokens_of, messages)) + tools_tokens
+    return TokenUsage(given, estimate_tokens(written), estimated=True)
+
+
 def _tokens_of(message: ModelMessage) -> int:
     images = sum(isinstance(part, ImageContent) for part in message.content)
     texts = [message.text, *(part for call in message.tool_calls for part in (call.name, call.arguments))]

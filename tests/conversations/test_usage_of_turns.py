@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.test import AsyncClient
@@ -12,7 +14,7 @@ from agents.models import Agent, ModelProfile
 from chatui.rows import in_rows
 from conversations.models import UsageRecord
 from tests.conversations.chat import Chat
-from tests.fakes.endpoint import Endpoint, calls, chunks, delta, text
+from tests.fakes.endpoint import Endpoint, calls, chunks, delta, failure, text
 
 
 def tokens(given: int, made: int) -> dict[str, int]:
@@ -82,3 +84,36 @@ async def test_a_model_without_prices_costs_nothing_that_could_be_told(
     assert finished["message"]["usage"]["cost"] is None
     record = await UsageRecord.objects.as_system().aget()
     assert (record.input_tokens, record.output_tokens, record.cost) == (10, 5, None)
+
+
+@pytest.mark.parametrize("how", ["stopped", "failed"])
+async def test_an_answer_that_is_cut_on_its_way_counts_what_was_sent_and_what_came(
+    owner: User, agent: Agent, organization: Organization, endpoint: Endpoint, how: str
+) -> None:
+    """Whoever stops each answer just before its end has spent tokens all the same."""
+    budgets = [{"per": "user", "tokens_per_day": 100}]
+    await in_rows(lambda: Organization.objects.filter(pk=organization.pk).update(budgets=budgets))
+    words, question = "word " * 80, {"agent": "helper", "content": [{"type": "text", "text": "why?"}]}
+    endpoint.script(text(words, asyncio.Event()) if how == "stopped" else chunks(delta(words), end="reset"))
+    async with await Chat.of(owner) as chat:
+        turn_id = await chat.start("why?")
+        if how == "stopped":
+            await chat.until("text.delta")
+            await chat.send("turn.stop", turn_id=str(turn_id))
+        finished = await chat.until("turn.finished")
+        assert finished["outcome"] == how
+        usage = finished["message"]["usage"]
+        assert usage["output_tokens"] == 100
+        assert usage["input_tokens"] > 0
+        assert usage["estimated"] is True
+        counter = await BudgetCounter.objects.as_system().aget()
+        assert counter.tokens == usage["input_tokens"] + usage["output_tokens"]
+        await chat.send("turn.start", **question, request_id=str(uuid4()))
+        assert (await chat.until("error"))["code"] == "budget_exceeded"
+
+
+async def test_an_answer_that_never_began_costs_nothing(owner: User, agent: Agent, endpoint: Endpoint) -> None:
+    endpoint.script(*[failure(500, "boom")] * (1 + agent.model.endpoint.retries))
+    async with await Chat.of(owner) as chat:
+        finished = await chat.ask()
+    assert (finished["outcome"], finished["message"]["usage"]) == ("failed", None)
