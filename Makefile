@@ -8,9 +8,6 @@ BIN := $(VENV)/bin
 SQLITE_TESTS := $(addprefix tests/conversations/,test_consumers.py test_tool_turns.py test_turns.py \
 	test_elicitations.py test_approvals.py test_supervisor.py test_checkpoints.py test_retention.py api/test_turns.py)
 
-# One more than there are cores: tests wait for processes and browsers, too.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
-
 LOWEST := var/lowest
 LOWEST_TESTS := tests/agents tests/chatui tests/accounts tests/mcpservers/test_connection.py tests/conversations/test_consumers.py
 
@@ -30,8 +27,8 @@ demo: $(VENV)/.installed  ## a running chat with a demo organization on http://1
 	$(BIN)/python -m demo --port $(PORT)
 
 test: $(VENV)/.installed-dev  ## all tests, on PostgreSQL and Redis; then what must hold on SQLite too
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-	TEST_DATABASE=sqlite $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(SQLITE_TESTS)
+	$(BIN)/python -m pytest -n auto --dist loadfile
+	TEST_DATABASE=sqlite $(BIN)/python -m pytest -n auto --dist loadfile $(SQLITE_TESTS)
 
 test-lowest:  ## those that touch other people's packages most, with the oldest releases that pyproject.toml allows
 	$(PYTHON) -m venv $(LOWEST)
