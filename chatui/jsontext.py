@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -24,8 +24,31 @@ def encoded(value: Any) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def finite(number: str) -> float:
-    """`parse_float` of `json.loads`: raises `ValueError` for `1e999`, an infinity, which no JSON can say."""
+class TooDeepError(ValueError):
+    """What a client sent is nested more than `MAX_LEVELS` deep."""
+
+
+def received(text: str | bytes) -> Any:
+    """The value of the JSON that a client sent, whose strings are to be cleaned.
+
+    Raises `TooDeepError`, `UnicodeDecodeError`, and `ValueError` for what is no JSON: NaN, too, and numbers beyond a
+    double, which no JSON can say again.
+    """
+    try:
+        # Not orjson: it refuses lone surrogates, which are cleaned as everywhere.
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError:
+        raise TooDeepError from None
+    if deeper_than(value, MAX_LEVELS):
+        raise TooDeepError
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
         raise ValueError(f"{number[:40]} is too large a number")

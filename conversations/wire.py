@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
@@ -10,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from chatui.errors import ChatUIError, InvalidRequestError
-from chatui.jsontext import MAX_LEVELS, deeper_than, finite
+from chatui.jsontext import TooDeepError, received
 from chatui.text import clean, clean_json
 from conversations.frame_bounds import fitted
 
@@ -150,21 +149,14 @@ class FrameError(InvalidRequestError):
         self.frame_code, self.request_id = code, request_id
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
-
-
 def parse(text: str) -> Any:
     """The client frame in `text`, its strings cleaned. Raises `FrameError`, which names the field and what is wrong."""
     try:
-        # Not orjson: it refuses lone surrogate escapes, which are to be replaced.
-        value = json.loads(clean(text), parse_constant=_no_constant, parse_float=finite)
+        value = received(clean(text))
+    except TooDeepError:
+        raise FrameError("This JSON is nested too deeply.") from None
     except ValueError as error:
         raise FrameError(f"This is not JSON: {error}.") from None
-    except RecursionError:
-        raise FrameError("This JSON is nested too deeply.") from None
-    if deeper_than(value, MAX_LEVELS):
-        raise FrameError("This JSON is nested too deeply.")
     if not isinstance(value, dict):
         raise FrameError("A frame is a JSON object.")
     request_id = value.get("request_id") if isinstance(value.get("request_id"), str) else None

@@ -16,14 +16,14 @@ HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 class Do(StrEnum):
-    """What happens to a call. The order of `_STRICTNESS` decides between lists."""
+    """What happens to a call. The order of `STRICTNESS` decides between lists."""
 
     ALLOW = "allow"
     ASK = "ask"
     DENY = "deny"
 
 
-_STRICTNESS = (Do.ALLOW, Do.ASK, Do.DENY)
+STRICTNESS = (Do.ALLOW, Do.ASK, Do.DENY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def verdict(tool: str, *, lists: Sequence[RuleList], read_only: Sequence[str] = 
 
 def strictest(votes: Sequence[RuleVerdict]) -> RuleVerdict:
     """What comes of the votes of several lists, at least one."""
-    decides = max(votes, key=lambda vote: _STRICTNESS.index(vote.do))
+    decides = max(votes, key=lambda vote: STRICTNESS.index(vote.do))
     asking = [vote for vote in votes if vote.do is Do.ASK]
     return RuleVerdict(
         decides.do,

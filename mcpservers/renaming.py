@@ -7,11 +7,9 @@ from typing import Any
 
 from accounts.models import Organization
 from accounts.rules import Rule
-from mcpservers.approvals import Do, RuleList, RuleVerdict, pattern_of, vote_of
+from mcpservers.approvals import STRICTNESS, Do, RuleList, RuleVerdict, pattern_of, vote_of
 from mcpservers.known_tools import names_of
 from mcpservers.models import MCPServer
-
-_STRICT = (Do.ALLOW, Do.ASK, Do.DENY)
 
 
 def loosened(server: MCPServer, slug: str) -> list[str]:
@@ -55,6 +53,6 @@ def _vote(rules: Sequence[Rule], slug: str, tool: str) -> RuleVerdict | None:
 def _weaker(now: RuleVerdict | None, before: RuleVerdict | None) -> bool:
     if before is None or before.do is Do.ALLOW:
         return False
-    if now is None or _STRICT.index(now.do) < _STRICT.index(before.do):
+    if now is None or STRICTNESS.index(now.do) < STRICTNESS.index(before.do):
         return True
     return now.do is before.do and bool(before.approvers) and now.approvers != before.approvers

@@ -19,10 +19,9 @@ def estimate_tokens(texts: Iterable[str]) -> int:
 
 def estimate_usage(messages: Sequence[ModelMessage], completion: Completion) -> TokenUsage:
     """The usage of one completion, estimated from what was sent (without the tools) and what came back."""
-    given = sum(map(_tokens_of, messages))
     written = [completion.text, completion.reasoning, completion.trailing_text]
     written += [part for request in completion.requests for part in (request.name, request.arguments)]
-    return TokenUsage(given, estimate_tokens(written), estimated=True)
+    return estimate_cut(messages, 0, written)
 
 
 def estimate_cut(messages: Sequence[ModelMessage], tools_tokens: int, written: Iterable[str]) -> TokenUsage:

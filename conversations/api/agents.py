@@ -14,13 +14,14 @@ from agents.models import Agent, AgentServer, ModelProfile
 from conversations.api.door import Call
 from conversations.api.variables import declared_variables
 from conversations.chosen_model import name_of, other_models, with_other_models
-from conversations.linking.overview import Account, account_json, identity_of, own_accounts
+from conversations.linking.overview import Account, account_json, own_accounts
 from conversations.usable import own_servers, servers_of, usable_agents
 from mcpservers import catalogue
 from mcpservers.approvals import Do, matches
 from mcpservers.catalogue import OfferedTool, ServerState
 from mcpservers.giving import reaches
 from mcpservers.models import MCPServer, UserVariables
+from mcpservers.oauth.whose import whose_account
 
 
 async def index(call: Call) -> HttpResponse:
@@ -87,7 +88,7 @@ def server_json(actor: Actor, agent: Agent, row: AgentServer, state: ServerState
         "retry_at": state.retry_at.isoformat() if state and state.retry_at else None,
         "tools": [tool_json(actor, agent, row, tool) for tool in tools if _takes(row.tools, tool.name)],
         "variables": declared_variables(row.server, own.values.get(row.server_id, {})),
-        "identity": identity_of(row.server),
+        "identity": whose_account(row.server).value,
         "accounts": [account_json(account) for account in own.accounts.get(row.server_id, ())],
     }
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from django.http import HttpRequest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from chatui.errors import InvalidRequestError
-from chatui.jsontext import MAX_LEVELS, deeper_than, finite
+from chatui.jsontext import TooDeepError, received
 from chatui.text import clean_json
 
 M = TypeVar("M", bound=BaseModel)
@@ -24,24 +23,17 @@ class Body(BaseModel):
 def read_json(request: HttpRequest) -> dict[str, Any]:
     """The request's body as a JSON object, its strings cleaned. Raises `InvalidRequestError`, `RequestDataTooBig`."""
     try:
-        # Not orjson: it refuses lone surrogates, which are cleaned here as everywhere.
-        value = json.loads(request.body or b"{}", parse_constant=_refuse_constant, parse_float=finite)
-    except RecursionError:
+        value = received(request.body or b"{}")
+    except TooDeepError:
         raise InvalidRequestError(public_message="The body is nested too deeply.") from None
     except UnicodeDecodeError:
         raise InvalidRequestError(public_message="The body is not UTF-8.") from None
     except ValueError as error:
         raise InvalidRequestError(public_message=f"The body is not JSON: {error}.") from None
-    if deeper_than(value, MAX_LEVELS):
-        raise InvalidRequestError(public_message="The body is nested too deeply.")
     if not isinstance(value, dict):
         raise InvalidRequestError(public_message="The body is a JSON object.")
     cleaned: dict[str, Any] = clean_json(value)
     return cleaned
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def parse(model: type[M], value: Any) -> M:

@@ -127,7 +127,7 @@ def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -
         title=server.title,
         description=server.description,
         host=server.host,
-        identity=identity_of(server),
+        identity=whose_account(server).value,
         state=state.state if state is not None else "unknown",
         message=BARRED if server.barred else state.message if state is not None else "",
         retry_at=state.retry_at if state is not None else None,
@@ -140,11 +140,6 @@ def _connection(server: MCPServer, state: ServerState | None, loaded: _Loaded) -
         is_barred=server.barred,
         id=server.pk,
     )
-
-
-def identity_of(server: MCPServer) -> str:
-    """Whose account the server is used with; see `Connection`."""
-    return whose_account(server).value
 
 
 def own_accounts(actor: Actor, servers: Iterable[MCPServer]) -> dict[UUID, list[Account]]:

@@ -22,13 +22,14 @@ from conversations import supervisor
 from conversations.linking import news
 from conversations.linking.browser import browser_of, known_browser
 from conversations.linking.members import member_page, problem_page, user_of
-from conversations.linking.overview import begin_path, identity_of
+from conversations.linking.overview import begin_path
 from conversations.linking.wanted import Wanted, split_return, wanted
 from conversations.usable import usable_server
 from mcpservers.errors import LinkError
 from mcpservers.models import LinkedAccount, MCPServer
 from mcpservers.oauth import attempts, client_metadata, discovery, flow
 from mcpservers.oauth.flow import Begun, Completed
+from mcpservers.oauth.whose import Whose, whose_account
 
 ONCE = ("code", "state", "iss", "error")  # RFC 6749, 3.1: no parameter more than once
 
@@ -72,7 +73,7 @@ def _interstitial(request: HttpRequest, actor: Actor, server: MCPServer, asked: 
         "account": account.name if account is not None else "",
         "scopes": [scope for scope in scopes if not had or scope in had],
         "new_scopes": [scope for scope in scopes if had and scope not in had],
-        "needless": identity_of(server) in ("organization", "on_behalf"),
+        "needless": whose_account(server) in (Whose.ORGANIZATION, Whose.ON_BEHALF),
     }
     return render(request, "linking/begin.html", context)
 

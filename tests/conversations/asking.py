@@ -13,9 +13,10 @@ from accounts.models import Group, Membership, User
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.models import Question
-from mcpservers import catalogue, connections, entries
+from mcpservers import catalogue
 from mcpservers.models import MCPServer, ServerGrant, ToolVersion, ToolView
 from tests.conversations.chat import Chat, Frame
+from tests.fakes.anew import served_anew
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import FakeMCPServer
 
@@ -26,12 +27,9 @@ READ = ("notes__read", {"text": "list"})
 
 @pytest_asyncio.fixture
 async def fake(house: Any) -> AsyncIterator[FakeMCPServer]:
-    entries.memory.clear()
-    async with FakeMCPServer() as server:
+    async with served_anew() as server:
         server.tools = [{"name": name, "title": name.title(), "inputSchema": SCHEMA} for name in ("write", "read")]
         yield server
-        await catalogue.aclose()
-        await connections.aclose()
 
 
 @pytest.fixture

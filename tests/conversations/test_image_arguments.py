@@ -16,9 +16,9 @@ from accounts.models import Membership, User
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.models import Attachment, ToolCall
-from mcpservers import catalogue, connections, entries
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat
+from tests.fakes.anew import served_anew
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
@@ -40,11 +40,8 @@ PICTURE = picture()
 
 @pytest.fixture
 async def fake(transactional_db: None) -> AsyncIterator[FakeMCPServer]:
-    entries.memory.clear()
-    async with FakeMCPServer(tools=[EDIT]) as server:
+    async with served_anew(tools=[EDIT]) as server:
         yield server
-        await catalogue.aclose()
-        await connections.aclose()
 
 
 @pytest.fixture

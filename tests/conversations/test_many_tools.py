@@ -15,9 +15,9 @@ from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.models import Conversation, ToolCall, Turn
 from conversations.tool_uses import tool_uses
-from mcpservers import catalogue, connections, entries
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat
+from tests.fakes.anew import served_anew
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
@@ -33,12 +33,9 @@ USUAL = [f"s__thing_{n}" for n in range(60)]
 
 @pytest.fixture
 async def fake(transactional_db: None) -> AsyncIterator[FakeMCPServer]:
-    entries.memory.clear()
     cache.clear()
-    async with FakeMCPServer(tools=list(TOOLS)) as server:
+    async with served_anew(tools=list(TOOLS)) as server:
         yield server
-        await catalogue.aclose()
-        await connections.aclose()
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from agents.arguments import MAX_ARGUMENTS
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.models import Attachment, ToolCall, Turn
-from mcpservers import catalogue, connections, entries
 from mcpservers.models import MCPServer, ServerGrant
 from tests.agents.providers.request_shape import check_request
 from tests.conversations.chat import Chat, Frame, gapless
+from tests.fakes.anew import served_anew
 from tests.fakes.endpoint import Endpoint, RecordedRequest, calls, chunks, delta, failure, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, big, body
 
@@ -26,12 +26,9 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 @pytest.fixture
 async def fake(house: Any) -> AsyncIterator[FakeMCPServer]:
-    entries.memory.clear()
-    async with FakeMCPServer() as server:
+    async with served_anew() as server:
         server.tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "write")]
         yield server
-        await catalogue.aclose()
-        await connections.aclose()
 
 
 @pytest.fixture

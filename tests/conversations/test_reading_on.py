@@ -18,10 +18,10 @@ from chatui.rows import in_rows
 from conversations.models import Attachment, Conversation, Message, ToolCall, Turn
 from conversations.rounds import finish_call
 from conversations.stored_results import find_text
-from mcpservers import catalogue, connections, entries
 from mcpservers.cuts import whole_name
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat
+from tests.fakes.anew import served_anew
 from tests.fakes.endpoint import Answer, Endpoint, RecordedRequest, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
@@ -34,12 +34,9 @@ async def long(exchange: Exchange) -> None:
 
 @pytest.fixture
 async def fake(transactional_db: None) -> AsyncIterator[FakeMCPServer]:
-    entries.memory.clear()
-    async with FakeMCPServer() as server:
+    async with served_anew() as server:
         server.on("tools/call", long)
         yield server
-        await catalogue.aclose()
-        await connections.aclose()
 
 
 @pytest.fixture

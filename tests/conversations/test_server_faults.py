@@ -14,9 +14,9 @@ import pytest
 
 from accounts.models import User
 from agents.models import Agent
-from mcpservers import catalogue, connections, entries
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat, Frame, gapless
+from tests.fakes.anew import served_anew
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, big, die, hang, status
 from tests.fakes.mcp_targets import STDIO_FAKE
@@ -24,11 +24,8 @@ from tests.fakes.mcp_targets import STDIO_FAKE
 
 @pytest.fixture
 async def fake(house: Any) -> AsyncIterator[FakeMCPServer]:
-    entries.memory.clear()
-    async with FakeMCPServer() as server:
+    async with served_anew() as server:
         yield server
-        await catalogue.aclose()
-        await connections.aclose()
 
 
 @pytest.fixture

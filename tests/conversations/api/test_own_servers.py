@@ -14,9 +14,9 @@ import pytest_asyncio
 from accounts.models import AuditRecord, Organization, User
 from agents.models import Agent
 from chatui.rows import in_rows
-from mcpservers import catalogue, connections, entries
 from mcpservers.models import LinkedAccount, MCPServer
 from tests.conversations.api.conftest import Enter, World
+from tests.fakes.anew import served_anew
 from tests.fakes.mcp_server import FakeMCPServer
 from tests.fakes.own_servers import own as make_own
 from tests.fakes.own_servers import within_reach  # noqa: F401  # a fixture
@@ -39,11 +39,8 @@ async def allowed(world: World) -> World:
 
 @pytest_asyncio.fixture
 async def fake(house: Any) -> AsyncIterator[FakeMCPServer]:
-    entries.memory.clear()
-    async with FakeMCPServer() as server:
+    async with served_anew() as server:
         yield server
-        await catalogue.aclose()
-        await connections.aclose()
 
 
 async def test_one_is_added_changed_listed_and_deleted(allowed: World, as_user: Enter, caplog: Any) -> None:
