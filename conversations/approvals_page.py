@@ -34,7 +34,11 @@ def approvals(request: HttpRequest, organization: str) -> HttpResponse:
         return without_chat(request, actor)
     context = {
         "organization": Organization.objects.get(pk=actor.organization_id),
-        "config": {"organization": {"slug": actor.organization_slug}, "csrf_cookie": settings.CSRF_COOKIE_NAME},
+        "config": {
+            "user": {"id": str(actor.user_id)},
+            "organization": {"slug": actor.organization_slug},
+            "csrf_cookie": settings.CSRF_COOKIE_NAME,
+        },
         "import_map": json.dumps({"imports": import_map()}),
     }
     return render(request, "approvals/page.html", context)

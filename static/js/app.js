@@ -21,20 +21,13 @@ import { listenForSignIns } from "./sign-in.js";
 import { Sidebar } from "./sidebar.js";
 import { ChatSocket, socketAddress } from "./socket.js";
 import { initialState } from "./state.js";
+import { storageOf } from "./storage.js";
 import { createStore } from "./store.js";
 import { initTheme } from "./theme.js";
 import { watchTitle } from "./tabtitle.js";
 import { Toasts, createToaster } from "./toast.js";
 import { TopBar } from "./topbar.js";
 import { chooseAgent, chooseTools, loadAgents } from "./choices.js";
-
-function storageOf(name) {
-  try {
-    return window[name];
-  } catch {
-    return undefined; // forbidden: everything that keeps copes without
-  }
-}
 
 const config = JSON.parse(document.getElementById("config").textContent);
 const scope = `${config.user.id}:${config.organization.slug}`;

@@ -1,6 +1,8 @@
 // What is shown of a question whether a tool may run, wherever it is answered: what, where, with which account, the
 // arguments in full; allow once or always, deny.
-import { useState } from "preact/hooks";
+import { useCallback, useRef, useState } from "preact/hooks";
+import { useChat } from "./context.js";
+import { holdsSecret } from "./form-drafts.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { Menu, Popover } from "./popover.js";
@@ -30,24 +32,47 @@ export const SCOPES = [
   ["conversation", "In this chat"], ["agent", "With this agent"], ["always", "In all of my chats"],
 ];
 
+const NOTHING = new Map([["denying", false], ["note", ""], ["editing", false], ["edited", ""]]);
+
+/** What is written into the card of a question and not sent: `[values, enter(fields)]`, kept in this tab. */
+function useEntered(question) {
+  const { forms } = useChat();
+  const [values, setValues] = useState(() => forms.get(question, NOTHING));
+  const enter = (fields) => {
+    const entered = new Map([...values, ...Object.entries(fields)]);
+    setValues(entered);
+    const kept = new Map(entered);
+    if (holdsSecret(entered.get("edited"))) kept.set("editing", false).set("edited", "");
+    if ([...kept].every(([name, value]) => NOTHING.get(name) === value)) forms.drop(question);
+    else forms.set(question, kept);
+  };
+  return [Object.fromEntries(values), enter];
+}
+
 /**
- * `call` names the tool and the server; `details` are of the question; `value` are the arguments, undefined while
+ * `question` is its id; `call` names the tool and the server; `details` are of the question; `value` are the arguments, undefined while
  * `loading` says what there is instead. `can`: it is open, and no answer is on the way; `state` says how it stands.
  * `decide(decision, {note, args, scope})`. `facts` are further lines: [[name, value]]; `over` stands in place of the
  * buttons once nobody can answer any more.
  */
-export function Approval({ id, call, details, value, loading, can, state, error, decide, facts = [], over }) {
-  const [denying, setDenying] = useState(false);
-  const [note, setNote] = useState("");
-  const [edited, setEdited] = useState(null);
-  const problem = edited === null ? "" : jsonProblem(edited);
+export function Approval({ id, question, call, details, value, loading, can, state, error, decide, facts = [], over }) {
+  const [{ denying, note, editing, edited }, enter] = useEntered(question);
+  const opened = useRef(false);
+  // What was asked for is typed into at once; what stands there again after a reload takes no focus. Always the same
+  // function, so that it is called once and not again.
+  const focus = useCallback((field) => opened.current && field?.focus(), []);
+  const open = (fields) => {
+    opened.current = true;
+    enter(fields);
+  };
+  const problem = editing ? jsonProblem(edited) : "";
   const server = call.server_title || call.server;
   const title = `approval-${id}`;
   const mine = details.can_decide !== false;
   const ready = can && value !== undefined && !problem;
-  const changed = () => (edited === null ? {} : { args: JSON.parse(edited) });
+  const changed = () => (editing ? { args: JSON.parse(edited) } : {});
   const back = () => {
-    setDenying(false);
+    enter({ denying: false });
     document.getElementById(`ask-${id}`)?.focus(); // the button is gone, and who uses the keyboard stays at the card
   };
 
@@ -63,13 +88,13 @@ export function Approval({ id, call, details, value, loading, can, state, error,
     <h4>Arguments</h4>
     ${value === undefined
       ? html`<p class="muted">${loading || "Loading all of the arguments"}</p>`
-      : edited === null
+      : !editing
         ? html`<${Arguments} value=${value} />`
         : html`<textarea class="approval-edit" rows="8" spellcheck="false" aria-label="Arguments as JSON" value=${edited}
-            ref=${focus} aria-invalid=${Boolean(problem)} aria-describedby=${problem ? `problem-${id}` : undefined} onInput=${(event) => setEdited(event.target.value)}></textarea>
+            ref=${focus} aria-invalid=${Boolean(problem)} aria-describedby=${problem ? `problem-${id}` : undefined} onInput=${(event) => enter({ edited: event.target.value })}></textarea>
             ${problem && html`<p class="field-error" id=${`problem-${id}`}>${problem}</p>`}`}
     ${denying && html`<div class="field"><label for=${`note-${id}`}>Tell the agent why (optional)</label>
-      <textarea id=${`note-${id}`} ref=${focus} rows="2" maxlength="4000" value=${note} onInput=${(event) => setNote(event.target.value)}></textarea></div>`}
+      <textarea id=${`note-${id}`} ref=${focus} rows="2" maxlength="4000" value=${note} onInput=${(event) => enter({ note: event.target.value })}></textarea></div>`}
     ${over ? html`<div class="approval-actions">${over}</div>` : html`<div class="approval-actions">
       ${!mine
         ? html`<p class="approval-others"><${Icon} name="clock" size=${15} />Waiting for ${anyOf(details.approvers || []) || "somebody else"} to decide</p>`
@@ -79,18 +104,13 @@ export function Approval({ id, call, details, value, loading, can, state, error,
           : html`<button type="button" class="button primary" disabled=${!ready} onClick=${() => decide("allow_once", changed())}>Allow once</button>
               ${details.can_remember && html`<${Always} disabled=${!ready} choose=${(scope) => decide("allow_always", { ...changed(), scope })} />`}
               <button type="button" class="button danger" disabled=${!can} onClick=${() => decide("deny", {})}>Deny</button>
-              <button type="button" class="button quiet" disabled=${!can} onClick=${() => setDenying(true)}>Deny with a note</button>
+              <button type="button" class="button quiet" disabled=${!can} onClick=${() => open({ denying: true })}>Deny with a note</button>
               ${details.can_edit && html`<button type="button" class="button quiet" disabled=${!can || value === undefined}
-                onClick=${() => setEdited(edited === null ? JSON.stringify(value, null, 2) : null)}>${edited === null ? "Edit arguments" : "Undo edits"}</button>`}`}
+                onClick=${() => open(editing ? { editing: false, edited: "" } : { editing: true, edited: JSON.stringify(value, null, 2) })}>${editing ? "Undo edits" : "Edit arguments"}</button>`}`}
       <span class="approval-state">${state}</span>
     </div>`}
     ${error && html`<p class="field-error" role="alert">${error}</p>`}
   </section>`;
-}
-
-/** What was asked for is typed into at once. Always the same function, so that it is called once and not again. */
-function focus(field) {
-  field?.focus();
 }
 
 const MENU_HEIGHT = 260; // with some room

@@ -15,7 +15,7 @@ export function ApprovalCard({ call, live }) {
   const whole = useWholeCall(call, shortened);
   const left = useRemaining(expires);
   const taken = decision?.state === "sending" || (call.question && call.question.state !== "open");
-  return html`<${Approval} id=${call.id} call=${call} details=${{ ...details, reason: call.reason || details.reason }}
+  return html`<${Approval} id=${call.id} question=${askedAbout(call)} call=${call} details=${{ ...details, reason: call.reason || details.reason }}
     value=${shortened ? whole?.call?.arguments : call.arguments} loading=${whole?.error} can=${live && !taken && left !== ""}
     state=${stateWords({ live, decision, left, call })} error=${decision?.state === "failed" ? decision.message : ""}
     decide=${(verdict, more) => decide(chat, call, verdict, more)} />`;

@@ -69,6 +69,7 @@ export async function load(chat, id) {
     const ahead = turn && state.turn?.id === turn.id && state.turn.seq > turn.seq && !isShort(state.turn);
     return { view: "ready", conversation, messages, leaf, turn: ahead ? state.turn : turn };
   });
+  chat.forms?.dropEnded(Object.values(messages));
   if (turn) follow(chat);
 }
 

@@ -3,6 +3,7 @@ import { announce, announceNow } from "./announce.js";
 import { toolWords } from "./words.js";
 
 const SOON = 150; // several hints of one moment are one look
+const SHOWN = 200; // questions that the server lists: with fewer, they are all that are open
 const OVER = {
   already_answered: (error) => error.message, // which says who was first, or what became of it
   not_found: () => "This is not asked about any more.",
@@ -10,9 +11,9 @@ const OVER = {
 
 /**
  * `store` holds `{approvals, standing, error, news, busy, failed}`; `busy` and `failed` are by id. `focus(section)` is
- * told where to go on, `waiting` or `always`, when the card of an answer goes.
+ * told where to go on, `waiting` or `always`, when the card of an answer goes. `forms` are what was entered and not sent.
  */
-export function createDesk({ store, api, focus }) {
+export function createDesk({ store, api, forms, focus }) {
   let asked = 0;
   let timer;
 
@@ -25,7 +26,9 @@ export function createDesk({ store, api, focus }) {
     const look = ++asked;
     try {
       const [{ approvals }, { standing }] = await Promise.all([api.get("approvals"), api.get("approvals/standing")]);
-      if (look === asked) store.set({ approvals, standing, error: "" });
+      if (look !== asked) return;
+      store.set({ approvals, standing, error: "" });
+      if (approvals.length < SHOWN) forms.keepOnly(approvals.map(({ id }) => id));
     } catch (error) {
       if (look === asked) store.set({ error: error.message });
     }
@@ -33,6 +36,7 @@ export function createDesk({ store, api, focus }) {
 
   /** What was answered is no longer asked about, even where nobody can be asked how the others stand. */
   function drop(kind, id) {
+    forms.drop(id);
     store.set((state) => ({ [kind]: state[kind].filter((row) => row.id !== id) }));
   }
 

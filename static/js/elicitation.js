@@ -4,6 +4,7 @@ import { answer } from "./answering.js";
 import { useChat, useStore } from "./context.js";
 import { answerOf, fieldsOf, initialValues, safeAddress } from "./elicitation-form.js";
 import { Field } from "./elicitation-fields.js";
+import { looksSecret } from "./form-drafts.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { useRemaining } from "./remaining.js";
@@ -44,7 +45,8 @@ function Form({ question, given, can, server, state }) {
     const left = new Map(errors);
     left.delete(field.name);
     const entered = new Map(values).set(field.name, value);
-    chat.forms.set(question.id, entered);
+    const secret = new Set(fields.filter(({ name, title, part }) => looksSecret(name, title, part.format)).map(({ name }) => name));
+    chat.forms.set(question.id, new Map([...entered].filter(([name]) => !secret.has(name))));
     change(chat, question.id, { values: entered, errors: left, state: "", message: "" });
   };
   const submit = (event) => {

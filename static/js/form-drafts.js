@@ -1,11 +1,36 @@
-// What was entered in a server's form and not sent yet, by question: kept in this tab through a reload.
+// What was entered at a question and not sent yet, by question: kept in this tab through a reload, until the question ends,
+// its person signs out, or somebody else signs in. Nothing is kept that looks like a secret.
 
-const MOST = 20; // forms; the oldest goes
+const MOST = 20; // questions; the oldest goes
+const FORMS = "chatui:forms:";
+const SECRET = /pass ?(word|phrase|code|wd)|secret|token|credential|(api|private|access) ?key|card ?number|\b(pin|otp|cvv|cvc|ssn|iban)\b/i;
 
-/** `scope` keeps users and organizations apart; `storage` may fail or be full: then the page's own memory has to do. */
+/** Whether what is entered under such a name is better not written down. Pure. */
+export function looksSecret(...names) {
+  return names.some((name) => name && SECRET.test(name.replace(/([a-z])([A-Z])/g, "$1 $2").replace(/[-_.]+/g, " ")));
+}
+
+/** Whether a name in `text`, JSON or on the way to be that, looks secret. Pure. */
+export function holdsSecret(text) {
+  return [...text.matchAll(/"((?:[^"\\]|\\.)*)"\s*:/g)].some(([, name]) => looksSecret(name));
+}
+
+/** `scope` is `user:organization`; `storage` may fail or be full: then the page's own memory has to do. */
 export function createFormDrafts(scope, storage) {
-  const name = `chatui:forms:${scope}`;
+  const name = FORMS + scope;
+  forgetOthers();
   const forms = stored();
+
+  /** Another person's, who was signed in here before. */
+  function forgetOthers() {
+    try {
+      const own = FORMS + scope.split(":")[0];
+      const names = Array.from({ length: storage.length }, (_, index) => storage.key(index));
+      for (const one of names) if (one.startsWith(FORMS) && !one.startsWith(`${own}:`)) storage.removeItem(one);
+    } catch {
+      // Forbidden: then there is nothing.
+    }
+  }
 
   function stored() {
     try {
@@ -38,6 +63,19 @@ export function createFormDrafts(scope, storage) {
     },
     drop(questionId) {
       if (forms.delete(questionId)) keep();
+    },
+    /** Those of other questions are over. */
+    keepOnly(questionIds) {
+      const open = new Set(questionIds);
+      for (const id of [...forms.keys()]) if (!open.has(id)) this.drop(id);
+    },
+    /** Those of calls that ask no more, as the messages of a conversation have them. */
+    dropEnded(messages) {
+      if (!forms.size) return;
+      for (const { parts, status } of messages) {
+        const over = status !== "running" && status !== "waiting";
+        for (const { question } of parts) if (question && (over || question.state !== "open")) this.drop(question.id);
+      }
     },
   };
 }

@@ -77,9 +77,9 @@ async function onTurnFrame(chat, frame) {
   }
   const next = reduce(turn, frame);
   if (next === turn) return;
-  if (frame.type === "call.approval") forget(chat, frame.question_id);
   if (frame.type === "elicitation.resolved") forget(chat, frame.elicitation_id);
   if (frame.type === "call.finished") forget(chat, frame.call_id);
+  if (frame.type === "call.finished" || next.ended) chat.forms.dropEnded([next.message]);
   if (next.stale && !turn.stale) {
     chat.store.set({ turn: next });
     follow(chat);

@@ -21,6 +21,7 @@ from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, calls, text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
+KEPT = "Object.keys(sessionStorage).filter((name) => name.startsWith('chatui:forms:'))"
 NOTE = ("demo__add_note", {"title": "Hello", "text": "A new note"})
 
 
@@ -63,7 +64,7 @@ async def test_always_allow_is_asked_once_and_taken_back_on_the_page(
     await expect(page.locator("#approvals")).to_contain_text("You have not allowed any tool for good.")
 
 
-async def test_arguments_are_changed_on_the_page_from_another_device(
+async def test_arguments_are_changed_on_the_page_from_another_device_and_survive_a_reload(
     site: Site, owner: User, agent: Agent, demo_server: MCPServer, endpoint: Endpoint
 ) -> None:
     page = await opened(site, owner, agent, demo_server, edit=True)
@@ -79,10 +80,19 @@ async def test_arguments_are_changed_on_the_page_from_another_device(
     await card.get_by_role("button", name="Allow once").click()
     await expect(card.get_by_role("alert")).to_contain_text("do not fit the tool")
     await field.fill('{"title": "Hello", "text": "Another note"}')
+    await elsewhere.reload()
+    await expect(field).to_have_value('{"title": "Hello", "text": "Another note"}')
+    await expect(field).not_to_be_focused()
     await card.get_by_role("button", name="Allow once").click()
     await expect(elsewhere.locator("#approvals")).to_contain_text("Nothing waits for you.")
     await expect(page.locator(".answer")).to_contain_text("Noted.")
     assert "Another note" in str(endpoint.last.messages[-1]["content"])
+    assert await elsewhere.evaluate(KEPT) == []
+    await elsewhere.evaluate("sessionStorage.setItem('chatui:forms:another:question', '[]')")
+    await elsewhere.goto(site.url + "/accounts/logout/")
+    await elsewhere.get_by_role("button", name="Sign out").click()
+    await expect(elsewhere.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert await elsewhere.evaluate(KEPT) == []
 
 
 async def test_a_note_is_typed_at_once_and_the_keyboard_goes_on_where_one_writes(

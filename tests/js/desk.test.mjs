@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createDesk } from "../../static/js/desk.js";
+import { createFormDrafts } from "../../static/js/form-drafts.js";
 import { createStore } from "../../static/js/store.js";
 
 globalThis.document ??= { getElementById: () => null, hidden: false };
@@ -17,7 +18,8 @@ function deskOf({ post = async () => null, remove = async () => null, looks = []
     delete: remove,
   };
   const focused = [];
-  return { ...createDesk({ store, api, focus: (where) => focused.push(where) }), store, posted, focused };
+  const forms = createFormDrafts("u:o", undefined);
+  return { ...createDesk({ store, api, forms, focus: (where) => focused.push(where) }), store, posted, focused, forms };
 }
 
 test("an answer is posted once, its card goes, and the focus goes on", async () => {
@@ -69,4 +71,14 @@ test("what cannot be taken back says so; what is gone already goes", async () =>
   const gone = deskOf({ remove: failing("not_found", "No.") });
   await gone.revoke({ id: "s1", tool: "add_note" });
   assert.deepEqual([gone.store.get().standing, gone.focused], [[], ["always"]]);
+});
+
+test("what was written into a card goes with its question, whoever ended it", async () => {
+  const note = (desk, id) => desk.forms.get(id, new Map([["note", ""]])).get("note");
+  const desk = deskOf({ looks: [failing("offline", "No."), async () => ({ approvals: [{ id: "q2" }] })] });
+  for (const id of ["q1", "q2", "q3"]) desk.forms.set(id, new Map([["note", "why"]]));
+  await desk.decide(question, "deny", { note: "why" });
+  assert.deepEqual(["q1", "q2", "q3"].map((id) => note(desk, id)), ["", "why", "why"], "of one that is looked at in vain, nothing is known");
+  await desk.load();
+  assert.deepEqual(["q2", "q3"].map((id) => note(desk, id)), ["why", ""]);
 });

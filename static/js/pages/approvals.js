@@ -6,10 +6,12 @@ import { Approval, SCOPES } from "../approval-view.js";
 import { PROBLEMS, useLate } from "../connection.js";
 import { ChatContext, useStore } from "../context.js";
 import { createDesk } from "../desk.js";
+import { createFormDrafts } from "../form-drafts.js";
 import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { useRemaining } from "../remaining.js";
 import { ChatSocket, socketAddress } from "../socket.js";
+import { storageOf } from "../storage.js";
 import { createStore } from "../store.js";
 import { isShortened, useWhole, visible } from "../values.js";
 import { count, dayAndTime, toolWords } from "../words.js";
@@ -22,7 +24,8 @@ const api = createApi({
   onSignedOut: () => location.assign(`/accounts/login/?next=${encodeURIComponent(location.pathname)}`),
 });
 
-const desk = createDesk({ store, api, focus: (section) => document.getElementById(`${section}-title`)?.focus() });
+const forms = createFormDrafts(`${config.user.id}:${config.organization.slug}`, storageOf("sessionStorage"));
+const desk = createDesk({ store, api, forms, focus: (section) => document.getElementById(`${section}-title`)?.focus() });
 
 function Page() {
   const state = useStore((all) => all);
@@ -66,7 +69,7 @@ function Question({ question, busy, failed }) {
   const words = busy ? (busy === "deny" ? "Denying" : "Allowing") : `Open for ${left}`;
   const over = left === "" && !busy && html`<p class="approval-others"><${Icon} name="clock" size=${15} />This expired: nobody answered in time, so the tool does not run.${conversation ? " Ask again in its chat." : ""}</p>
     ${conversation && html`<a class="button" href=${`${home}c/${conversation.id}/`}>Open the chat</a>`}`;
-  return html`<${Approval} id=${question.id} call=${question} details=${question} facts=${facts} value=${shortened ? whole?.call?.arguments : question.arguments}
+  return html`<${Approval} id=${question.id} question=${question.id} call=${question} details=${question} facts=${facts} value=${shortened ? whole?.call?.arguments : question.arguments}
     loading=${whole?.error} can=${!busy && left !== ""} state=${words} over=${over} error=${failed} decide=${(decision, more) => desk.decide(question, decision, more)} />`;
 }
 
@@ -110,7 +113,7 @@ function Standing({ row, busy, failed }) {
 
 const place = document.getElementById("approvals");
 place.replaceChildren();
-render(html`<${ChatContext.Provider} value=${{ store, api }}><${Page} /></${ChatContext.Provider}>`, place);
+render(html`<${ChatContext.Provider} value=${{ store, api, forms }}><${Page} /></${ChatContext.Provider}>`, place);
 desk.load();
 
 const socket = new ChatSocket(socketAddress(config.organization.slug), {
