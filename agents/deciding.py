@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
-from django.db.models import OuterRef, Q
+from django.db.models import OuterRef, QuerySet
 
 from accounts import approvers
 from accounts.actors import Actor, refreshed, why_gone
@@ -18,6 +18,7 @@ from chatui.gathered import Gathered, Nested
 from chatui.prepared import PreparedQuery
 from mcpservers import catalogue
 from mcpservers.approvals import Do, Rule, RuleVerdict, matches
+from mcpservers.authorizing import given_to
 from mcpservers.catalogue import OfferedTool
 from mcpservers.giving import given_tool, is_visible
 from mcpservers.models import MCPServer, ServerGrant
@@ -77,33 +78,43 @@ _NO_AGENT = UUID(int=0)
 _SAY = ("organization_id", "owner_id", "slug", "title", "enabled", "rules", "read_only")
 
 
-def _concerning(user: UUID) -> Q:
-    """Of groups all, since an actor has any number of them, and a server or an agent few."""
-    return Q(user=None) | Q(user_id=user)
+def _rows(server: UUID, agent: UUID, user: UUID) -> QuerySet[MCPServer]:
+    rows: QuerySet[MCPServer] = MCPServer.objects.as_system().filter(pk=server)
+    return rows.annotate(
+        agents=Gathered(
+            Agent.objects.as_system().filter(pk=agent, organization_id=OuterRef("organization_id")),
+            name="name",
+            enabled="enabled",
+            user_servers="user_servers",
+            rules=Nested("rules"),
+        ),
+        used=Gathered(AgentServer.objects.filter(agent_id=agent, server_id=server), tools=Nested("tools")),
+        agent_given=gathered(AgentGrant.objects.filter(given_to(user), agent_id=agent)),
+        given=gathered(ServerGrant.objects.filter(given_to(user), server_id=server)),
+    )
 
 
-_about = PreparedQuery(
-    lambda server, agent, user: (
-        MCPServer.objects.as_system()
-        .filter(pk=server)
-        .annotate(
-            agents=Gathered(
-                Agent.objects.as_system().filter(pk=agent, organization_id=OuterRef("organization_id")),
-                name="name",
-                enabled="enabled",
-                user_servers="user_servers",
-                rules=Nested("rules"),
-            ),
-            used=Gathered(AgentServer.objects.filter(agent_id=agent, server_id=server), tools=Nested("tools")),
-            agent_given=gathered(AgentGrant.objects.filter(_concerning(user), agent_id=agent)),
-            given=gathered(ServerGrant.objects.filter(_concerning(user), server_id=server)),
-        )
-        .only(*_SAY)  # to decrypt a server's secrets would take longer than all the rest
-    ),
-    UUID,
-    UUID,
-    UUID,
-)
+# To decrypt a server's secrets would take longer than all the rest, and only who calls it has use for them.
+_about = PreparedQuery(lambda server, agent, user: _rows(server, agent, user).only(*_SAY), UUID, UUID, UUID)
+_to_call = PreparedQuery(_rows, UUID, UUID, UUID)
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughAgent:
+    """That a call is an agent's (`mcpservers.authorizing.Through`): looked at again when it is made."""
+
+    agent_id: UUID
+
+    def server(self, server_id: UUID, user_id: UUID) -> MCPServer | None:
+        return _to_call.first(server_id, self.agent_id, user_id)
+
+    def refusal(self, actor: Actor, server: Any, tool: str) -> str:
+        reason = _not_of_agent(actor, server, tool)
+        return reason and f"{reason[0].upper()}{reason[1:].rstrip('.')}."
+
+    def rules(self, server: Any) -> Sequence[Rule]:
+        rules: Sequence[Rule] = server.agents[0]["rules"]
+        return rules
 
 
 def decide_call(

@@ -14,7 +14,7 @@ from django.db.models import Exists, JSONField, Subquery, Value
 
 from accounts.actors import Actor, stand_in
 from accounts.policy import may_have_servers
-from agents.deciding import Always, decide_call, why_withdrawn
+from agents.deciding import Always, ThroughAgent, decide_call, why_withdrawn
 from agents.models import Agent, AgentServer
 from agents.own_results import denied_by_rule
 from agents.parts import (
@@ -37,6 +37,7 @@ from chatui.prepared import PreparedQuery
 from chatui.rows import in_rows
 from mcpservers import calls, catalogue, connections
 from mcpservers.approvals import Do, claims
+from mcpservers.authorizing import DIRECTLY
 from mcpservers.catalogue import Offer, OfferedTool, WantedServer
 from mcpservers.elicitation import Answer
 from mcpservers.live_questions import Ask, Person
@@ -177,6 +178,7 @@ class MCPToolbox:
             pin=definition.pin,
             person=self._person(call, ask),
             account_id=self._account_id(tool),
+            through=DIRECTLY if self.agent_id is None else ThroughAgent(self.agent_id),
         )
         if outcome.asked is not None:
             return PersonNeeded("elicitation", outcome.asked.card, outcome.asked.kept)

@@ -14,13 +14,13 @@ from uuid import UUID
 from accounts import policy
 from accounts.actors import Actor, find_actor
 from accounts.models import Membership, User
-from agents.deciding import CallVerdict, decide_call
+from agents.deciding import CallVerdict, ThroughAgent, decide_call
 from agents.models import Agent, AgentServer
 from conversations.models import StandingApproval
 from conversations.standing import always_of
 from mcpservers import catalogue
 from mcpservers.approvals import Do, matches, rule_lists, vote_of
-from mcpservers.authorizing import authorize_call
+from mcpservers.authorizing import DIRECTLY, authorize_call
 from mcpservers.catalogue import OfferedTool, WantedServer
 from mcpservers.entries import Definition
 from mcpservers.errors import NotReadyError
@@ -237,7 +237,8 @@ def _decided(asked: _Asked, refused: bool) -> Iterator[Step]:
         yield Step("Decision of the rules", "ask", alone.reason + _of_whom(decided))
         yield from (Step("Always allowed", "note", words) for words in _allowed_elsewhere(asked, decided))
     withheld = asked.offered.withheld if asked.offered is not None else ""
-    authorization = authorize_call(actor, server.pk, asked.tool, allow_globs=asked.globs)
+    through = DIRECTLY if agent_id is None else ThroughAgent(agent_id)
+    authorization = authorize_call(actor, server.pk, asked.tool, allow_globs=asked.globs, through=through)
     if withheld or not authorization.allowed:
         yield Step("The call", "no", withheld or authorization.reason)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 from uuid import UUID
 
 from django.db.models import Q
 
 from accounts.actors import Actor, refreshed, why_gone
+from accounts.grants import gathered, grants_of
 from accounts.policy import Action, allows
 from chatui.prepared import PreparedQuery
 from mcpservers import approvals, pins
 from mcpservers.acting import Identity, identity_of
+from mcpservers.approvals import Rule
 from mcpservers.giving import given_tool, is_visible
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from mcpservers.pins import CallPins
@@ -31,14 +34,49 @@ class Authorization:
     identity: Identity = field(default_factory=Identity)  # as whom the server is called
 
 
+class Through(Protocol):
+    """What a call comes through, an agent say, which has to be the actor's to use still; row work."""
+
+    def server(self, server_id: UUID, user_id: UUID) -> Any:
+        """The server's row, if there is one, with its grants as `given` and what `refusal` looks at. One query."""
+
+    def refusal(self, actor: Actor, server: Any, tool: str) -> str:
+        """Why `tool` of such a row may not be called through it, in a sentence; "" if it may."""
+
+    def rules(self, server: Any) -> Sequence[Rule]:
+        """Its rules, over `server__tool`."""
+
+
+class _Directly:
+    """Through nothing: an admin tries a tool."""
+
+    def server(self, server_id: UUID, user_id: UUID) -> Any:
+        return _about.first(server_id, user_id)
+
+    def refusal(self, actor: Actor, server: Any, tool: str) -> str:
+        return ""
+
+    def rules(self, server: Any) -> Sequence[Rule]:
+        return ()
+
+
+DIRECTLY = _Directly()
+
+
 def authorize_call(
-    actor: Actor, server_id: UUID, tool: str, *, allow_globs: Sequence[str] = (), account_id: UUID | None = None
+    actor: Actor,
+    server_id: UUID,
+    tool: str,
+    *,
+    allow_globs: Sequence[str] = (),
+    account_id: UUID | None = None,
+    through: Through = DIRECTLY,
 ) -> Authorization:
-    """Whether `actor` may call `tool` now: membership, role, server, grants and rules, from fresh rows.
+    """Whether `actor` may call `tool` now: membership, role, agent, server, grants and rules, from fresh rows.
 
     Three queries, and one more for a server with variables, and for one with accounts. Which version of the tool may be
     called depends on whose view of the server it is: `Authorization.pins` says it. `allow_globs`, if any, are the only
-    tools that the agent offers of this server.
+    tools that were offered of this server.
     """
     now = refreshed(actor)
     if now is None:
@@ -46,11 +84,10 @@ def authorize_call(
     verdict = allows(now, Action.CALL_TOOL)
     if not verdict:
         return Authorization(False, verdict.reason)
-    grants = _grants(now.organization_id, server_id, now.user_id)
-    server = _server(now, server_id, grants)
-    if server is None:
+    server = through.server(server_id, now.user_id)
+    if server is None or not is_visible(now, server):
         return Authorization(False, "There is no such server.")
-    reason = _refusal(now, server, grants, tool, allow_globs)
+    reason = through.refusal(now, server, tool) or _refusal(now, server, tool, allow_globs, through.rules(server))
     if reason:
         return Authorization(False, reason, server)
     accepted = pins.of_call(server_id, tool, now.user_id, own=server.owner_id is not None)
@@ -58,28 +95,20 @@ def authorize_call(
     return Authorization(True, "", server, now, _own_values(now, server), accepted, identity)
 
 
-# Of groups all, since an actor has any number of them, and a server few.
-_grants = PreparedQuery(
-    lambda organization, server, user: (
-        ServerGrant.objects.filter(server_id=server, server__organization_id=organization)
-        .filter(Q(user_id=None) | Q(user_id=user))
-        .select_related("server")
+def given_to(user: UUID) -> Q:
+    """Which grants may say something to a person: of groups all, since one is in any number, and a server has few."""
+    return Q(user=None) | Q(user_id=user)
+
+
+_about = PreparedQuery(
+    lambda server, user: (
+        MCPServer.objects.as_system()
+        .filter(pk=server)
+        .annotate(given=gathered(ServerGrant.objects.filter(given_to(user), server_id=server)))
     ),
     UUID,
     UUID,
-    UUID,
 )
-
-
-def _server(actor: Actor, server_id: UUID, grants: Sequence[ServerGrant]) -> MCPServer | None:
-    """The server, from the rows of its grants if there are any; None for another person's."""
-    server = grants[0].server if grants else MCPServer.objects.visible_to(actor).filter(pk=server_id).first()
-    return server if server is not None and is_visible(actor, server) else None
-
-
-def _not_given(actor: Actor, server: MCPServer, grants: Sequence[ServerGrant], tool: str) -> str:
-    verdict = given_tool(actor, server, grants, tool)
-    return "" if verdict else verdict.reason
 
 
 def _own_values(actor: Actor, server: MCPServer) -> Mapping[str, str]:
@@ -89,16 +118,14 @@ def _own_values(actor: Actor, server: MCPServer) -> Mapping[str, str]:
     return own.values if own is not None else {}
 
 
-def _refusal(
-    actor: Actor, server: MCPServer, grants: Sequence[ServerGrant], tool: str, allow_globs: Sequence[str]
-) -> str:
+def _refusal(actor: Actor, server: Any, tool: str, allow_globs: Sequence[str], agent_rules: Sequence[Rule]) -> str:
     if not server.enabled:
         return f"“{server.title}” is switched off."
-    refusal = _not_given(actor, server, grants, tool)
-    if refusal:
-        return refusal
+    given = given_tool(actor, server, grants_of(server.given), tool)
+    if not given:
+        return given.reason
     if allow_globs and not any(approvals.matches(glob, tool) for glob in allow_globs):
         return "The agent does not offer this tool."
-    rules = approvals.rule_lists(server.slug, tool, server=server.rules, groups=actor.group_rules)
+    rules = approvals.rule_lists(server.slug, tool, server=server.rules, groups=actor.group_rules, agent=agent_rules)
     decided = approvals.verdict(tool, lists=rules, read_only=server.read_only)
     return decided.reason if decided.do is approvals.Do.DENY else ""

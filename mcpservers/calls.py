@@ -10,8 +10,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from chatui.rows import in_rows
 from chatui.text import clean_json
 from mcpservers import approvals, fetching, learning, pins, results
 from mcpservers.acting import Identity, acting_target
-from mcpservers.authorizing import Authorization, authorize_call
+from mcpservers.authorizing import DIRECTLY, Authorization, Through, authorize_call
 from mcpservers.elicitation import Answer
 from mcpservers.errors import (
     BusyError,
@@ -41,9 +42,9 @@ from mcpservers.interruptions import Interruption, NotPossibleError, binding, re
 from mcpservers.live_questions import Person
 from mcpservers.models import MCPServer
 from mcpservers.outcomes import ArtifactData, Asked, Status, ToolOutcome
-from mcpservers.pins import CallPins, owner_of
+from mcpservers.pins import CallPins, Owner, owner_of
 from mcpservers.requests import RequestContext
-from mcpservers.sending import Progress, ToolCall, known_result
+from mcpservers.sending import Permission, Progress, ToolCall, known_result
 from mcpservers.signing_in import completed
 from mcpservers.transports import ConnectionTarget
 
@@ -70,19 +71,24 @@ async def call_tool(
     pin: str = "",
     person: Person | None = None,
     account_id: UUID | None = None,
+    through: Through = DIRECTLY,
 ) -> ToolOutcome:
     """Call a tool as `actor` and say how it ended. Raises nothing but `CancelledError`, which reaches the server.
 
     A server whose definition depends on the turn needs its `request`, whose run is open (`ConnectionManager.open_run`).
     The outcome's text is for the model; `duration_ms` is the whole time, opening a connection included. `person` is
-    who can be asked by the server; without one a call that asks is an error.
+    who can be asked by the server; without one a call that asks is an error. `through` has a word in it each time that
+    the rows are looked at, which is at once and, where the call then has to wait, again before it is sent.
     """
     began = time.monotonic()
     call = ToolCall(
         tool, clean_json(dict(arguments)), input_schema, output_schema, annotations or {}, images, pin, person
     )
+    authorize = partial(
+        authorize_call, actor, server_id, tool, allow_globs=allow_globs, account_id=account_id, through=through
+    )
     try:
-        outcome = await _outcome(actor, server_id, call, allow_globs, progress, request, account_id)
+        outcome = await _outcome(authorize, call, progress, request)
     except Exception:  # boundary: the loop goes on with an error result, whatever went wrong here
         logger.exception("The call of a tool failed in turn %s.", turn_id)
         outcome = _failed("error", f"The call of “{tool}” failed for a reason of our own.")
@@ -90,17 +96,10 @@ async def call_tool(
 
 
 async def _outcome(
-    actor: Actor,
-    server_id: UUID,
-    call: ToolCall,
-    allow_globs: Sequence[str],
-    progress: Progress,
-    request: RequestContext | None,
-    account_id: UUID | None,
+    authorize: Callable[[], Authorization], call: ToolCall, progress: Progress, request: RequestContext | None
 ) -> ToolOutcome:
-    authorization = await in_rows(
-        authorize_call, actor, server_id, call.tool, allow_globs=allow_globs, account_id=account_id
-    )
+    permission = Permission()
+    authorization = await in_rows(authorize)
     server = authorization.server
     if not authorization.allowed or server is None or authorization.actor is None:
         return _denied(call, authorization.reason)
@@ -112,8 +111,14 @@ async def _outcome(
         return _failed("error", "The arguments hold a number that JSON does not have (NaN or an infinity).")
     except NotReadyError as error:
         return _failed("unavailable", f"“{server.title}” is not set up. {error.public_message}")
-    outcome = await _made(target, server, call, authorization, progress)
+    permission.refusal = partial(_refused_by_now, authorize, owner_of(target), call.pin)
+    outcome = await _made(target, server, replace(call, permission=permission), authorization, progress)
     return replace(outcome, account_id=target.account.id) if target.account is not None else outcome
+
+
+def _refused_by_now(authorize: Callable[[], Authorization], owner: Owner, pin: str) -> str:
+    now = authorize()
+    return now.pins.refusal(owner, pin) if now.allowed else now.reason
 
 
 async def _made(

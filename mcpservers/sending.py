@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,30 @@ from mcpservers.transports import ConnectionTarget
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
+STALE_SECONDS = 5.0  # rows that were read longer ago say nothing any more of a call that is about to be sent
+
+
+@dataclass(slots=True)
+class Permission:
+    """That a call may be made, as rows say that were read at `read_at` (monotonic).
+
+    Until it is sent a call may wait for long: for a connection, for the calls before it, for a list of tools.
+    """
+
+    refusal: Callable[[], str] | None = None  # why it may not be made any more, "" if it may; row work
+    read_at: float = field(default_factory=time.monotonic)
+
+    async def require(self, tool: str) -> None:
+        """Raise `PermissionDeniedError` if rows that were read just now, or again, refuse the call."""
+        if self.refusal is None or time.monotonic() - self.read_at < STALE_SECONDS:
+            return
+        began = time.monotonic()
+        reason = await in_rows(self.refusal)
+        if reason:
+            raise _denied(tool, reason)
+        self.read_at = began
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call. `input_schema`, `output_schema` and `annotations` are the tool's, as its server listed them."""
@@ -36,6 +61,7 @@ class ToolCall:
     images: bool = False
     pin: str = ""  # the version that was offered
     person: Person | None = None
+    permission: Permission = field(default_factory=Permission)
     also: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what goes with it: answers, the server's state
 
 
@@ -78,6 +104,7 @@ async def _on_connection(target: ConnectionTarget, call: ToolCall, progress: Pro
         connections.manager().borrow(target) as connection,
         connection.questions.turn(has_asked=target.asks_people),
     ):
+        await call.permission.require(call.tool)
         try:
             return await _request(connection, call, call.input_schema, progress, target.source)
         except RequestFailedError as error:
@@ -146,5 +173,9 @@ async def _require_accepted(target: ConnectionTarget, call: ToolCall, pin: str) 
     reason = known.refusal(owner_of(target), pin)
     if reason:
         fetching.fetches().changed(target)  # so that the admin sees it too
-        message = f"The call of “{call.tool}” is denied. {reason}"
-        raise PermissionDeniedError(message, public_message=message)
+        raise _denied(call.tool, reason)
+
+
+def _denied(tool: str, reason: str) -> PermissionDeniedError:
+    message = f"The call of “{tool}” is denied. {reason}"
+    return PermissionDeniedError(message, public_message=message)

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from accounts.models import Group, Membership, Organization
-from agents.deciding import decide_call
+from agents.deciding import ThroughAgent, decide_call
 from agents.models import Agent, AgentGrant, AgentServer
 from benchmarks.figures import median
 from benchmarks.inside.rows import Queries, somebody
@@ -70,11 +70,12 @@ def measure() -> dict[str, float]:
     assert decide_call(actor, agent.pk, kept, always=always).do is Do.ALLOW
     for asking in (write, named, mine):
         assert decide_call(actor, agent.pk, asking, always=always).do is Do.ASK
-    assert authorize_call(actor, server.pk, "read").allowed
+    through = ThroughAgent(agent.pk)
+    assert authorize_call(actor, server.pk, "read", through=through).allowed
     found: dict[str, float] = {}
     for name, work in (
         ("decided", lambda: decide_call(actor, agent.pk, read, always=always)),
-        ("authorized", lambda: authorize_call(actor, server.pk, "read")),
+        ("authorized", lambda: authorize_call(actor, server.pk, "read", through=through)),
         ("asked", lambda: decide_call(actor, agent.pk, write, always=always)),
         ("kept", lambda: decide_call(actor, agent.pk, kept, always=always)),
         ("approved", lambda: decide_call(actor, agent.pk, named, always=always)),

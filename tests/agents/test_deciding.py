@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from accounts.actors import Actor, find_actor
 from accounts.models import ApiKey, Group, Membership, Organization, Role, User
-from agents.deciding import Always, CallVerdict, decide_call, why_withdrawn
+from agents.deciding import Always, CallVerdict, ThroughAgent, decide_call, why_withdrawn
 from agents.models import Agent, AgentGrant, AgentServer
 from conversations.models import StandingApproval
 from conversations.standing import CHANGED, always_of
@@ -167,9 +167,10 @@ def test_who_is_among_the_approvers_and_always_allows_it_is_not_asked_and_nobody
 
 def test_so_does_the_look_at_the_rows_with_which_it_is_made(actor: Actor, agent: Agent, server: MCPServer) -> None:
     in_many_groups(actor, agent, server)
-    authorize_call(actor, server.pk, "read")
+    through = ThroughAgent(agent.pk)
+    authorize_call(actor, server.pk, "read", through=through)
     with CaptureQueriesContext(connection) as queries:
-        assert authorize_call(actor, server.pk, "read").allowed
+        assert authorize_call(actor, server.pk, "read", through=through).allowed
     assert len(queries) <= AT_MOST, [query["sql"] for query in queries]
 
 

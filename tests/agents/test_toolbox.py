@@ -336,13 +336,35 @@ async def test_cancelling_a_call_reaches_the_server(opened: Open, fake: FakeMCPS
     await fake.until(lambda: bool(fake.cancelled))
 
 
-async def test_permission_is_checked_again_at_the_call(opened: Open, fake: FakeMCPServer, bob: User) -> None:
-    toolbox = await opened()
+async def test_a_call_that_was_allowed_and_waits_its_turn_is_looked_at_again_when_it_is_made(
+    opened: Open, fake: FakeMCPServer, bob: User, agent: Agent
+) -> None:
+    toolbox, agents = await opened(), Agent.objects.as_system().filter(pk=agent.pk)
     prepared = await toolbox.prepare(asked("s__echo"))
-    await in_rows(lambda: Membership.objects.filter(user=bob).update(is_active=False))
-    result = await toolbox.call(prepared, progress)
-    assert result.status is ToolStatus.DENIED
+    member = Membership.objects.filter(user=bob)
+    for changes, undone, words in (
+        (lambda: member.update(is_active=False), lambda: member.update(is_active=True), "no longer a member"),
+        (lambda: agent.servers.update(tools=["write"]), lambda: agent.servers.update(tools=[]), "does not offer this"),
+        (
+            lambda: agents.update(rules=[{"tool": "s__ec*", "do": "deny"}]),
+            lambda: agents.update(rules=[]),
+            "of the agent decides",
+        ),
+        (lambda: agents.update(enabled=False), lambda: agents.update(enabled=True), "The agent does not have"),
+        (
+            lambda: AgentGrant.objects.create(agent=agent, user=bob, deny=True),
+            lambda: AgentGrant.objects.filter(user=bob).delete(),
+            "is not yours to use any more",
+        ),
+    ):
+        await in_rows(changes)
+        result = await toolbox.call(prepared, progress)
+        assert (result.status, words in result.text) == (ToolStatus.DENIED, True), result.text
+        await in_rows(undone)
     assert not fake.exchanges_of("tools/call")
+    assert (await toolbox.call(prepared, progress)).status is ToolStatus.OK
+    await in_rows(agents.delete)
+    assert (await toolbox.call(prepared, progress)).status is ToolStatus.DENIED
 
 
 async def test_a_call_of_a_tool_that_is_no_longer_offered_is_no_exception(

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from accounts.actors import Actor
 from accounts.models import Group, Membership, Organization, Role, User
 from chatui.rows import in_rows
-from mcpservers import connections
+from mcpservers import connections, sending
 from mcpservers.calls import ToolOutcome, authorize_call, call_tool
 from mcpservers.models import MCPServer, ServerGrant, UserVariables
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, Handler, after, big, body, die, hang, once, status
@@ -165,6 +165,20 @@ async def test_a_demotion_or_an_exclusion_counts_from_the_next_call_on(
     assert outcome.status == "denied"
     assert "no longer a member" in outcome.text
     assert fake.count("tools/call") == 1
+
+
+async def test_a_call_that_had_to_wait_is_looked_at_again_just_before_it_is_sent(
+    call: Any, server: MCPServer, fake: FakeMCPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def withdrawn_meanwhile(exchange: Exchange) -> None:
+        await in_rows(server.grants.all().delete)
+        await fake.usual(exchange)
+
+    monkeypatch.setattr(sending, "STALE_SECONDS", 0.0)
+    fake.on("initialize", withdrawn_meanwhile)
+    outcome = await call()
+    assert (outcome.status, "not granted to you" in outcome.text) == ("denied", True)
+    assert fake.count("tools/call") == 0
 
 
 async def test_a_server_that_is_switched_off_is_not_called(call: Any, server: MCPServer, fake: FakeMCPServer) -> None:
