@@ -21,6 +21,7 @@ from accounts.models import Membership, Organization, Role, User
 from agents.models import Agent, AgentGrant, AgentServer, ModelEndpoint, ModelProfile
 
 DEADLINE = 60.0  # seconds; a test that waits longer hangs, however loaded the machine is
+LIMIT = pytest.StashKey[asyncio.Timeout]()
 
 
 @pytest.fixture
@@ -37,12 +38,33 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
         @functools.wraps(function)
         async def bounded(*args: Any, **kwargs: Any) -> Any:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as item.stash[LIMIT]:
                 return await function(*args, **kwargs)
 
         bounded._has_deadline = True
         item.obj = bounded  # before pytest-asyncio wraps it, which it does when the item runs
     return (yield)
+
+
+@pytest.fixture
+def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the loop's clock ahead by so many seconds: what waits for a time need not be fast, and nobody waits for it.
+
+    The test's own deadline moves along. The product's limits have to be long (a minute), or a slow machine reaches
+    them by itself.
+    """
+    moved = 0.0
+
+    def move(seconds: float) -> None:
+        nonlocal moved
+        loop, limit = asyncio.get_running_loop(), request.node.stash[LIMIT]
+        if not moved:
+            real = loop.time
+            monkeypatch.setattr(loop, "time", lambda: real() + moved)
+        moved += seconds
+        limit.reschedule(limit.when() + seconds)
+
+    return move
 
 
 # What may be left out where everything is installed, by its reason: what another command runs, and what cannot be.

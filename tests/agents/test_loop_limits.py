@@ -41,6 +41,21 @@ class Greedy(ScriptedModel):
         return super().stream(messages, tools, tool_choice=tool_choice)
 
 
+def loop_time():
+    return asyncio.get_running_loop().time()
+
+
+@pytest.fixture
+def outlasting(ahead):
+    """A tool that runs for ever, once it runs."""
+
+    async def hang(arguments, progress):
+        ahead(100)
+        await asyncio.Event().wait()
+
+    return hang
+
+
 class Clock:
     def __init__(self):
         self.now = 1000.0
@@ -268,28 +283,32 @@ async def test_calls_that_the_model_took_all_the_time_to_write_are_not_run():
     assert end(events).code == "max_seconds"
 
 
-async def test_a_call_that_runs_when_the_time_is_over_is_stopped_and_the_model_answers():
+async def test_a_call_that_runs_when_the_time_is_over_is_stopped_and_the_model_answers(ahead):
+    def react(event, decisions):
+        if isinstance(event, CallFinished) and event.result.status is ToolStatus.OK:
+            ahead(100)
+
     toolbox = ScriptedToolbox({"hangs": asyncio.Event(), "clock": "noon"})
     model = Greedy([call("hangs"), call("clock")], ["closed"])
-    events = await collect(model, toolbox, limits=Limits(max_seconds=0.05))
+    events = await collect(model, toolbox, react=react, limits=Limits(max_seconds=60), clock=loop_time)
     assert toolbox.cancelled == ["hangs"]
     assert results(events)["hangs"].status is ToolStatus.TIMEOUT
     assert results(events)["clock"].status is ToolStatus.OK
     assert end(events).code == "max_seconds"
 
 
-async def test_a_call_that_waits_for_a_slot_when_the_time_is_over_is_not_run():
-    toolbox = ScriptedToolbox({"hangs": asyncio.Event(), "clock": "noon"})
+async def test_a_call_that_waits_for_a_slot_when_the_time_is_over_is_not_run(outlasting):
+    toolbox = ScriptedToolbox({"hangs": outlasting, "clock": "noon"})
     model = Greedy([call("hangs"), call("clock")], ["closed"])
-    events = await collect(model, toolbox, limits=Limits(max_seconds=0.05, max_parallel_calls=1))
+    events = await collect(model, toolbox, limits=Limits(max_seconds=60, max_parallel_calls=1), clock=loop_time)
     assert [name for name, _ in toolbox.called] == ["hangs"]
     assert "not run" in results(events)["clock"].text
 
 
-async def test_an_open_question_outlives_the_time_limit():
-    toolbox = ScriptedToolbox({"hangs": asyncio.Event(), "send": "sent"}, {"send": Decision.ASK})
+async def test_an_open_question_outlives_the_time_limit(outlasting):
+    toolbox = ScriptedToolbox({"hangs": outlasting, "send": "sent"}, {"send": Decision.ASK})
     model = Greedy([call("hangs"), call("send")], ["closed"])
-    events = await collect(model, toolbox, limits=Limits(max_seconds=0.05))
+    events = await collect(model, toolbox, limits=Limits(max_seconds=60), clock=loop_time)
     assert end(events).outcome is Outcome.PARKED
 
 

@@ -176,7 +176,7 @@ async def play(script, drawn, limits, stop_after=None) -> tuple[Stored, LoopEnde
 
 def run(coroutine):
     async def bounded():
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await coroutine
 
     return asyncio.run(bounded())

@@ -123,7 +123,7 @@ async def test_an_end_that_comes_a_little_after_done_does_not_cost_the_connectio
 ) -> None:
     from agents.providers import exchange
 
-    monkeypatch.setattr(exchange, "DRAIN_SECONDS", 5)
+    monkeypatch.setattr(exchange, "DRAIN_SECONDS", 60)
     gate = asyncio.Event()
     endpoint.script(Answer([delta("one"), delta(finish="stop"), "data: [DONE]\n\n", gate], "eof"), text("two"))
     running = asyncio.create_task(ask(model_of()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -20,6 +21,7 @@ from agents.providers.chat_model import (
     EndpointUnavailableError,
     EndpointUnreachableError,
 )
+from agents.providers.patience import Patience
 from tests.agents.providers.conftest import CALLS, QUESTION, STOP, TOOLS, Answered, Reply, ask, call, called
 from tests.fakes.endpoint import Answer, Endpoint, delta, document, failure, never, reads, text
 
@@ -265,9 +267,14 @@ async def test_an_endpoint_that_answers_whole_although_asked_to_stream_is_unders
 # --- Time ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_endpoint_that_never_answers_times_out_and_is_not_retried(endpoint: Endpoint, model_of: Any) -> None:
+async def test_an_endpoint_that_never_answers_times_out_and_is_not_retried(
+    endpoint: Endpoint, model_of: Any, ahead: Callable[[float], None]
+) -> None:
     endpoint.script(never(), text("late"))
-    answered = await ask(model_of(first_token_timeout=0.1))
+    running = asyncio.create_task(ask(model_of(first_token_timeout=60)))
+    await endpoint.received(1)
+    ahead(60)
+    answered = await running
     assert isinstance(answered.error, EndpointTimeoutError)
     assert len(endpoint.requests) == 1
     await endpoint.last.disconnected.wait()
@@ -279,35 +286,48 @@ async def test_a_first_token_that_never_comes_times_out_in_spite_of_comments(end
     assert isinstance(answered.error, EndpointTimeoutError)
 
 
-async def test_a_stream_that_stops_times_out_and_keeps_what_was_shown(endpoint: Endpoint, model_of: Any) -> None:
+async def test_a_stream_that_stops_times_out_and_keeps_what_was_shown(
+    endpoint: Endpoint, model_of: Any, ahead: Callable[[float], None]
+) -> None:
     endpoint.script(text("Hel", asyncio.Event(), "lo"))
-    answered = await ask(model_of(chunk_timeout=0.1))
-    assert answered.text == "Hel"
-    assert isinstance(answered.error, EndpointTimeoutError)
+    async with aclosing(model_of(chunk_timeout=60).stream(QUESTION)) as events:
+        assert await anext(events) == TextChunk("Hel")
+        asyncio.get_running_loop().call_soon(ahead, 60)
+        with pytest.raises(EndpointTimeoutError):
+            await anext(events)
     await endpoint.last.disconnected.wait()
 
 
-async def test_any_byte_begins_the_time_between_chunks_anew(endpoint: Endpoint, model_of: Any) -> None:
+async def test_any_byte_begins_the_time_between_chunks_anew(
+    endpoint: Endpoint, model_of: Any, monkeypatch: pytest.MonkeyPatch, ahead: Callable[[float], None]
+) -> None:
     """The whole takes longer than the limit, each silence less."""
+    waits, wait = asyncio.Event(), Patience.wait
+
+    async def told(patience: Patience, awaitable: Any) -> Any:
+        waits.set()
+        return await wait(patience, awaitable)
+
+    monkeypatch.setattr(Patience, "wait", told)
     gates = [asyncio.Event() for _ in range(6)]
     steps = [step for gate in gates for step in (gate, ": ping\n\n")]
     endpoint.script(Answer([delta("A"), *steps, delta("B"), STOP]))
-    running = asyncio.create_task(ask(model_of(chunk_timeout=0.3)))
-    await endpoint.received(1)
-    loop = asyncio.get_running_loop()
-    for number, gate in enumerate(gates):
-        loop.call_later(0.1 * (number + 1), gate.set)
-    assert (await running).text == "AB"
+    async with aclosing(model_of(chunk_timeout=60).stream(QUESTION)) as events:
+        assert await anext(events) == TextChunk("A")
+        rest = asyncio.create_task(anext(events))
+        for gate in gates:
+            await waits.wait()
+            waits.clear()
+            ahead(40)
+            gate.set()
+        assert await rest == TextChunk("B")
 
 
-@pytest.mark.deadline(600)  # of the loop's clock, which runs ahead
 async def test_two_minutes_of_arguments_are_no_silence_and_are_told_all_along(
-    endpoint: Endpoint, model_of: Any, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, model_of: Any, monkeypatch: pytest.MonkeyPatch, ahead: Callable[[float], None]
 ) -> None:
     loop = asyncio.get_running_loop()
-    real, ahead = loop.time, 0
-    monkeypatch.setattr(loop, "time", lambda: real() + ahead)
-    monkeypatch.setitem(Assembler.__init__.__kwdefaults__, "clock", loop.time)
+    monkeypatch.setitem(Assembler.__init__.__kwdefaults__, "clock", lambda: loop.time())
     seconds = [asyncio.Event() for _ in range(120)]
     fragments = [called(call(arguments="a" * 500))] * 5
     steps = [step for second in seconds for step in (second, *fragments)]
@@ -316,7 +336,7 @@ async def test_two_minutes_of_arguments_are_no_silence_and_are_told_all_along(
     async with aclosing(model_of(chunk_timeout=30).stream(QUESTION, TOOLS)) as events:
         shown = [await anext(events)]
         for second in seconds:
-            ahead += 1
+            ahead(1)
             second.set()
             shown.append(await anext(events))
         shown += [event async for event in events]
@@ -325,17 +345,18 @@ async def test_two_minutes_of_arguments_are_no_silence_and_are_told_all_along(
     assert len(json.loads(completion.requests[0].arguments)["city"]) == 600 * 500
 
 
-async def test_a_slow_consumer_is_no_slow_endpoint(endpoint: Endpoint, model_of: Any) -> None:
+async def test_a_slow_consumer_is_no_slow_endpoint(
+    endpoint: Endpoint, model_of: Any, ahead: Callable[[float], None]
+) -> None:
     rest = asyncio.Event()
     endpoint.script(text("A", rest, "B"))
-    loop = asyncio.get_running_loop()
-    async with aclosing(model_of(chunk_timeout=0.2).stream(QUESTION)) as events:
+    async with aclosing(model_of(chunk_timeout=60).stream(QUESTION)) as events:
         assert await anext(events) == TextChunk("A")
         rest.set()
         await endpoint.last.answered.wait()
-        over = loop.create_future()
-        loop.call_later(0.3, over.set_result, None)
-        await over
+        ahead(150)
+        for _ in range(3):
+            await asyncio.sleep(0)  # whoever looks at the clock has looked
         assert await anext(events) == TextChunk("B")
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from agents.providers.patience import Patience
+
+Ahead = Callable[[float], None]
+Passed = Callable[[float], Awaitable[None]]
 
 
 async def never() -> None:
@@ -17,10 +21,16 @@ def from_now(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-async def passed(seconds: float) -> None:
-    over = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, over.set_result, None)
-    await over
+@pytest.fixture
+def passed(ahead: Ahead) -> Callable[[float], Awaitable[None]]:
+    """A wait that takes so many seconds of the loop's clock, and none of the machine's."""
+
+    async def wait(seconds: float) -> None:
+        ahead(seconds)
+        for _ in range(3):
+            await asyncio.sleep(0)  # what is due by now happens
+
+    return wait
 
 
 async def test_a_wait_ends_at_the_deadline() -> None:
@@ -30,11 +40,11 @@ async def test_a_wait_ends_at_the_deadline() -> None:
     assert asyncio.current_task().cancelling() == 0
 
 
-async def test_waits_together_end_at_the_deadline() -> None:
-    patience = Patience(from_now(0.06))
-    await patience.wait(passed(0.03))
+async def test_waits_together_end_at_the_deadline(passed: Passed) -> None:
+    patience = Patience(from_now(60))
+    await patience.wait(passed(40))
     with pytest.raises(TimeoutError):
-        await patience.wait(passed(5))
+        await patience.wait(passed(40))
 
 
 async def test_a_deadline_that_has_passed_ends_the_next_wait() -> None:
@@ -43,23 +53,23 @@ async def test_a_deadline_that_has_passed_ends_the_next_wait() -> None:
         await patience.wait(never())
 
 
-async def test_each_wait_has_its_own_time() -> None:
+async def test_each_wait_has_its_own_time(passed: Passed) -> None:
     patience = Patience(from_now(10))
-    patience.per_wait(0.08)
+    patience.per_wait(60)
     for _ in range(4):
-        await patience.wait(passed(0.04))
+        await patience.wait(passed(40))
     with pytest.raises(TimeoutError):
-        await patience.wait(never())
+        await patience.wait(passed(60))
     patience.close()
 
 
-async def test_time_between_the_waits_does_not_count() -> None:
+async def test_time_between_the_waits_does_not_count(passed: Passed) -> None:
     patience = Patience(from_now(10))
-    patience.per_wait(0.05)
-    await passed(0.12)
+    patience.per_wait(60)
+    await passed(150)
     assert await patience.wait(asyncio.sleep(0, "result")) == "result"
-    await passed(0.12)
-    await patience.wait(passed(0.03))
+    await passed(150)
+    await patience.wait(passed(40))
     patience.close()
 
 
