@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
+from uuid import UUID
 
 from chatui.errors import ChatUIError
 
 Per = Literal["organization", "group", "user", "agent"]
 Measure = Literal["tokens", "cost", "calls", "requests"]
 Period = Literal["minute", "day", "month"]
+Subjects = Mapping[Per, Sequence[UUID]]  # whom something is counted for
+Only = frozenset[UUID] | None  # whom a budget names; None: each of its kind
 
 # The keys of a stored budget, and what each bounds.
 LIMITS: dict[str, tuple[Measure, Period]] = {
@@ -24,6 +27,7 @@ LIMITS: dict[str, tuple[Measure, Period]] = {
 }
 RUNNING = "running_turns"  # how many answers may be written at once; the user's default is TURNS_PER_USER
 KEYS = (*LIMITS, RUNNING)
+ONLY = "only"  # whom a budget is of: names where it is entered, `{id, name}` where it is stored
 WARN_AT = 0.8  # of an amount: then people are told, once in a period
 
 
@@ -55,39 +59,92 @@ class Limit:
     measure: Measure
     period: Period
     amount: float
+    only: Only = None
 
     @property
     def key(self) -> str:
         return f"{self.per}:{self.measure}:{self.period}"
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How many turns may run at once for each `per`."""
+
+    per: Per
+    amount: int
+    only: Only = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.per}:{RUNNING}"
+
+
 def limits_of(budgets: Iterable[Mapping[str, Any]]) -> list[Limit]:
     """The limits in an organization's stored budgets. Unknown keys were refused when they were stored."""
     return [
-        Limit(budget["per"], *LIMITS[key], float(amount))
+        Limit(budget["per"], *LIMITS[key], float(amount), only_of(budget))
         for budget in budgets
         for key, amount in budget.items()
         if key in LIMITS and amount is not None
     ]
 
 
-def running_of(budgets: Iterable[Mapping[str, Any]], default: int | None) -> dict[Per, int]:
-    """How many turns may run at once, by whose; of several the smallest. `default` is a user's, where none is said."""
-    found: dict[Per, int] = {}
-    for budget in budgets:
-        if budget.get(RUNNING) is not None:
-            per: Per = budget["per"]
-            found[per] = min(found.get(per, int(budget[RUNNING])), int(budget[RUNNING]))
-    if default is not None:
-        found.setdefault("user", default)
+def only_of(budget: Mapping[str, Any]) -> Only:
+    """The ids of those whom a stored budget names."""
+    return frozenset(UUID(entry["id"]) for entry in budget[ONLY]) if ONLY in budget else None
+
+
+B = TypeVar("B", Limit, Running)
+
+
+def bounding(bounds: Iterable[B], subjects: Subjects) -> list[tuple[B, UUID]]:
+    """What bounds whom. What names a subject stands in for what of its kind names nobody; of several the smallest."""
+    kinds: dict[str, list[B]] = {}
+    for bound in bounds:
+        kinds.setdefault(bound.key, []).append(bound)
+    found: list[tuple[B, UUID]] = []
+    for alike in kinds.values():
+        everybody = [bound for bound in alike if bound.only is None]
+        for subject in subjects[alike[0].per]:
+            own = [bound for bound in alike if bound.only is not None and subject in bound.only]
+            found += [(bound, subject) for bound in ([min(own, key=_amount)] if own else everybody)]
     return found
 
 
-def violations(budgets: Any) -> list[tuple[tuple[str | int, ...], str]]:
-    """What is wrong with budgets as they are entered: (path, words) pairs, none if they can be stored."""
+def _amount(bound: Limit | Running) -> float:
+    return bound.amount
+
+
+def running_of(
+    budgets: Iterable[Mapping[str, Any]], subjects: Subjects, default: int | None
+) -> dict[tuple[Per, UUID], int]:
+    """How many turns may run at once, by whose; of several the smallest. `default` is a user's, where none is said."""
+    bounds = [
+        Running(budget["per"], int(budget[RUNNING]), only_of(budget))
+        for budget in budgets
+        if budget.get(RUNNING) is not None
+    ]
+    found: dict[tuple[Per, UUID], int] = {}
+    for bound, subject in bounding(bounds, subjects):
+        whose = (bound.per, subject)
+        found[whose] = min(found.get(whose, bound.amount), bound.amount)
+    if default is not None:
+        for subject in subjects["user"]:
+            found.setdefault(("user", subject), default)
+    return found
+
+
+Violation = tuple[tuple[str | int, ...], str]
+
+
+def violations(budgets: Any, *, stored: bool = False) -> list[Violation]:
+    """What is wrong with budgets as they are entered: (path, words) pairs, none if they can be stored.
+
+    Entered, they name people, groups and agents; `stored`, they have their ids (see `accounts.budget_subjects`).
+    """
     if not isinstance(budgets, list):
         return [((), "must be a list")]
-    found: list[tuple[tuple[str | int, ...], str]] = []
+    found: list[Violation] = []
     for number, budget in enumerate(budgets):
         if not isinstance(budget, Mapping):
             found.append(((number,), "must be a mapping (key: value)"))
@@ -97,8 +154,10 @@ def violations(budgets: Any) -> list[tuple[tuple[str | int, ...], str]]:
         for key, amount in budget.items():
             if key == "per":
                 continue
-            if key not in KEYS:
-                found.append(((number, str(key)), f"unknown key; known are per, {', '.join(KEYS)}"))
+            if key == ONLY:
+                found += [((number, ONLY, *where), words) for where, words in _misnamed(budget, stored)]
+            elif key not in KEYS:
+                found.append(((number, str(key)), f"unknown key; known are per, {ONLY}, {', '.join(KEYS)}"))
             elif isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0:
                 found.append(((number, key), "must be a number, not negative"))
             elif amount != amount or amount in (float("inf"), float("-inf")):
@@ -106,6 +165,32 @@ def violations(budgets: Any) -> list[tuple[tuple[str | int, ...], str]]:
         if not any(key in KEYS for key in budget):
             found.append(((number,), f"bounds nothing: give one of {', '.join(KEYS)}"))
     return found
+
+
+def _misnamed(budget: Mapping[str, Any], stored: bool) -> Iterator[Violation]:
+    """What is wrong with whom a budget names."""
+    names = budget[ONLY]
+    if budget.get("per") == "organization":
+        yield (), "is for groups, users and agents: there is one organization"
+    elif not isinstance(names, list) or not names:
+        yield (), "must be a list of names, one at least"
+    else:
+        for number, name in enumerate(names):
+            if stored and not _is_entry(name):
+                yield (number,), "must have the id of whom it names"
+            elif not stored and not (isinstance(name, str) and name):
+                yield (number,), "must be a name (text)"
+            elif name in names[:number]:
+                yield (number,), f"“{name}” is named twice"
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether it is `{id}` or `{id, name}`."""
+    try:
+        UUID(entry["id"])
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return False
+    return set(entry) <= {"id", "name"}
 
 
 def beginning(period: Period, now: datetime) -> datetime:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from accounts.actors import Actor
-from accounts.budgets import Limit, Measure, Per, ending, limits_of, number, running_of
+from accounts.budgets import Limit, Measure, Per, Subjects, bounding, ending, limits_of, number, running_of
 from accounts.models import Group
 from conversations import counters, usage
 from conversations.counters import Key
@@ -81,9 +81,10 @@ class Bounds:
 def bounds_of(actor: Actor) -> Bounds:
     """What bounds the actor; nothing is written. Five queries at most, without limits two."""
     stored = usage.budgets_of.first(actor.organization_id) or ()
-    allowed = running_of(stored, settings.TURN["PER_USER"])
+    own: Subjects = {"user": [actor.user_id], "group": (), "agent": (), "organization": ()}
+    allowed = running_of(stored, own, settings.TURN["PER_USER"])
     taken = Turn.objects.filter(started_by=actor.user_id, status=Turn.Status.RUNNING).count()
-    return Bounds(tuple(_states(actor, limits_of(stored))), Place(allowed["user"], taken))
+    return Bounds(tuple(_states(actor, limits_of(stored))), Place(allowed["user", actor.user_id], taken))
 
 
 def _states(actor: Actor, limits: Sequence[Limit]) -> list[BudgetState]:
@@ -95,7 +96,7 @@ def _states(actor: Actor, limits: Sequence[Limit]) -> list[BudgetState]:
         names |= dict(Group.objects.filter(pk__in=actor.groups).values_list("pk", "slug"))
     if "agent" in pers:
         names |= {agent.pk: agent.name for agent in usable_agents(actor)}
-    subjects: counters.Subjects = {
+    subjects: Subjects = {
         "organization": [actor.organization_id],
         "user": [actor.user_id],
         "group": sorted(actor.groups),
@@ -104,11 +105,9 @@ def _states(actor: Actor, limits: Sequence[Limit]) -> list[BudgetState]:
     now = timezone.now()
     spent = counters.peek(actor.organization_id, counters.keys_of(limits, subjects, now))
     order: tuple[Per, ...] = ("user", "group", "agent", "organization")
-    return [
-        _state(limit, key, spent[key].of(limit.measure), names, now)
-        for limit in sorted(limits, key=lambda limit: order.index(limit.per))
-        for key in counters.keys_of([limit], subjects, now)
-    ]
+    found = sorted(bounding(limits, subjects), key=lambda pair: order.index(pair[0].per))
+    keys = ((limit, counters.key_of(limit, subject, now)) for limit, subject in found)
+    return [_state(limit, key, spent[key].of(limit.measure), names, now) for limit, key in keys]
 
 
 def _state(limit: Limit, key: Key, spent: float, names: dict[UUID, str], now: datetime) -> BudgetState:

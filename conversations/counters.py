@@ -6,19 +6,17 @@ transaction that stores its record. Rows are locked in one order, so two rounds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 
-from accounts.budgets import Limit, Measure, Per, Period, beginning
+from accounts.budgets import Limit, Measure, Per, Period, Subjects, beginning, bounding
 from accounts.models import BudgetCounter, Membership, Organization
 from chatui.rows import writing
 from conversations.models import Turn, UsageRecord
-
-Subjects = Mapping[Per, Sequence[UUID]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,13 @@ def subjects_of(limits: Iterable[Limit], turn: Turn) -> Subjects:
     return {"organization": [organization], "user": [turn.started_by_id], "agent": agents, "group": groups}
 
 
+def key_of(limit: Limit, subject: UUID, now: datetime) -> Key:
+    """What `limit` looks at for a subject that it bounds."""
+    return Key(limit.per, subject, limit.period, beginning(limit.period, now))
+
+
 def keys_of(limits: Iterable[Limit], subjects: Subjects, now: datetime) -> list[Key]:
-    found = {
-        Key(limit.per, subject, limit.period, beginning(limit.period, now))
-        for limit in limits
-        for subject in subjects[limit.per]
-    }
+    found = {key_of(limit, subject, now) for limit, subject in bounding(limits, subjects)}
     return sorted(found, key=lambda key: (key.per, key.subject, key.period))
 
 

@@ -6,13 +6,13 @@ therefore exceed a budget by one round, and no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import F
+from django.db.models import Count, F
 from django.utils import timezone
 
 from accounts.actors import Actor
@@ -21,17 +21,19 @@ from accounts.budgets import (
     BudgetExceededError,
     Limit,
     Per,
+    Subjects,
+    bounding,
     exceeded,
     limits_of,
     running_of,
     too_many_running,
     warning,
 )
-from accounts.models import BudgetWarning, Membership, User
+from accounts.models import BudgetWarning, User
 from agents.parts import PreparedCall
 from chatui.prepared import PreparedQuery
 from conversations import counters, rounds, usage
-from conversations.counters import Key, Spent, Subjects
+from conversations.counters import Key, Spent
 from conversations.models import ToolCall, Turn
 from conversations.rounds import StoredQuestion
 from conversations.transitions import Progress
@@ -68,12 +70,12 @@ def open_turn(actor: Actor, agent_id: UUID, *, tools: bool = True, hidden: bool 
     """
     rows = _budgets_locked(actor.user_id, actor.organization_id)
     budgets = rows[0].budgets or [] if rows else []
-    running = running_of(budgets, None if hidden else settings.TURN["PER_USER"])
-    _require_place(actor, agent_id, running)
+    subjects = _subjects(actor, agent_id)
+    _require_place(actor, running_of(budgets, subjects, None if hidden else settings.TURN["PER_USER"]))
     limits = limits_of(budgets)
     if not limits:
         return Opened()
-    now, subjects = timezone.now(), _subjects(actor, agent_id)
+    now = timezone.now()
     keys = counters.keys_of(limits, subjects, now)
     spent = counters.add(actor.organization_id, keys, Spent(requests=1))
     if not tools:
@@ -92,23 +94,26 @@ def require(actor: Actor, agent_id: UUID) -> None:
         _judge(limits, one_more, subjects, now, beginning=True)
 
 
-def _require_place(actor: Actor, agent_id: UUID, allowed: Mapping[Per, int]) -> None:
-    for per, amount in allowed.items():
-        if _taken(per, actor, agent_id) >= amount:
-            raise too_many_running(per, amount)
+def _require_place(actor: Actor, allowed: Mapping[tuple[Per, UUID], int]) -> None:
+    """One query for each kind of whose: for all of a person's groups too."""
+    for per in dict.fromkeys(per for per, _ in allowed):
+        taken = _taken(per, actor, [subject for of, subject in allowed if of == per])
+        for (of, subject), amount in allowed.items():
+            if of == per and taken.get(subject, 0) >= amount:
+                raise too_many_running(per, amount)
 
 
-def _taken(per: Per, actor: Actor, agent_id: UUID) -> int:
+def _taken(per: Per, actor: Actor, subjects: Collection[UUID]) -> Mapping[UUID, int]:
+    """How many turns of each subject run; who is not in it has none."""
     if per == "user":
-        return len(_running(actor.user_id))
+        return {actor.user_id: len(_running(actor.user_id))}
     turns = Turn.objects.filter(status=Turn.Status.RUNNING, conversation__organization=actor.organization_id)
-    match per:
-        case "agent":
-            return turns.filter(agent=agent_id).count()
-        case "group":
-            members = (Membership.objects.filter(groups=group).values("user") for group in actor.groups)
-            return max((turns.filter(started_by__in=users).count() for users in members), default=0)
-    return turns.count()
+    column = {"agent": "agent", "group": "started_by__memberships__groups", "organization": _ORGANIZATION}[per]
+    rows = turns.filter(**{f"{column}__in": subjects})
+    return dict(rows.values_list(column).annotate(Count("pk")))
+
+
+_ORGANIZATION = "conversation__organization"
 
 
 def _subjects(actor: Actor, agent_id: UUID) -> Subjects:
@@ -137,14 +142,14 @@ def _judge(
     Of calls and requests the last one is still allowed; they are counted before they are made.
     """
     nearly = []
-    for limit in limits:
-        for key in counters.keys_of([limit], subjects, now):
-            value = spent[key].of(limit.measure)
-            counted_ahead = limit.measure == "requests" or (limit.measure == "calls" and not beginning)
-            if value > limit.amount or (value == limit.amount and not counted_ahead):
-                raise exceeded(limit, now)
-            if value >= WARN_AT * limit.amount and limit.measure != "requests":
-                nearly.append(_Nearly(limit, key, value))
+    for limit, subject in bounding(limits, subjects):
+        key = counters.key_of(limit, subject, now)
+        value = spent[key].of(limit.measure)
+        counted_ahead = limit.measure == "requests" or (limit.measure == "calls" and not beginning)
+        if value > limit.amount or (value == limit.amount and not counted_ahead):
+            raise exceeded(limit, now)
+        if value >= WARN_AT * limit.amount and limit.measure != "requests":
+            nearly.append(_Nearly(limit, key, value))
     return nearly
 
 

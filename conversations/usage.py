@@ -9,12 +9,12 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from accounts.budgets import Limit, limits_of
+from accounts.budgets import Limit, Subjects, limits_of
 from accounts.models import Organization
 from chatui.prepared import PreparedQuery
 from chatui.rows import writing
 from conversations import counters
-from conversations.counters import Key, Spent, Subjects
+from conversations.counters import Key, Spent
 from conversations.models import Turn, UsageRecord
 
 budgets_of = PreparedQuery(lambda id: Organization.objects.filter(pk=id).values_list("budgets", flat=True), UUID)

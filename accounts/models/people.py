@@ -92,7 +92,7 @@ class Organization(models.Model):
 
     def clean(self) -> None:
         """Budgets that cannot be meant are refused where they are entered, each with its place."""
-        found = violations(self.budgets)
+        found = violations(self.budgets, stored=True)
         if found:
             words = [f"{'.'.join(map(str, where)) or 'budgets'}: {what}" for where, what in found]
             raise ValidationError({"budgets": words})

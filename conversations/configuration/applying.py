@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
+from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from accounts import budgets
-from accounts.models import Group, Organization
+from accounts import budget_subjects
+from accounts.models import Group, Membership, Organization
 from conversations.configuration import schema
 from conversations.configuration.agents import apply_agents
 from conversations.configuration.endpoints import apply_endpoints
 from conversations.configuration.people import apply_groups, apply_members, apply_user, may_go
 from conversations.configuration.plan import Plan
-from conversations.configuration.problems import ConfigurationError, Problem
+from conversations.configuration.problems import ConfigurationError, Path, Problem
 from conversations.configuration.reading import read_document
 from conversations.configuration.reconciling import Reconciler, Scope
 from conversations.configuration.recording import record_applied
@@ -58,8 +59,6 @@ def apply_configuration(
 
 def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organization, prune: bool) -> None:
     path = ("organizations", slug)
-    for where, words in budgets.violations(section.budgets):
-        reconciler.problem((*path, "budgets", *map(str, where)), words)
     stored = Organization.objects.filter(slug=slug).first()
     # A file without a name does not rename what there is, and one that says nothing of the audit leaves it as it is.
     kept = slug if stored is None else stored.name
@@ -68,7 +67,7 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
         path,
         stored,
         Organization(slug=slug),
-        {"name": kept if section.name is None else section.name, "budgets": section.budgets, **said},
+        {"name": kept if section.name is None else section.name, **said},
     )
     if organization is None:
         return
@@ -81,6 +80,8 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
         apply_servers(scope, section.servers),
         apply_agents(scope, section),
     ]
+    rows = [row for surplus in undo for _, row in surplus] if prune else []
+    _apply_budgets(scope, section, {row.user_id if isinstance(row, Membership) else row.pk for row in rows})
     note_warnings(scope, section)
     servers = {(*path, "servers", name): server.pk for name, server in scope.servers.items()}
     if prune and not reconciler.problems:
@@ -91,3 +92,27 @@ def _apply_organization(reconciler: Reconciler, slug: str, section: schema.Organ
     for change in reconciler.plan.changes:
         if change.path in servers:  # what other processes hold of it is of yesterday
             transaction.on_commit(partial(peers.server_changed, servers[change.path]))
+
+
+_SECTIONS = {"group": "groups", "user": "members", "agent": "agents"}
+
+
+def _apply_budgets(scope: Scope, section: schema.Organization, going: Collection[UUID]) -> None:
+    """Last of all, since they name people, groups and agents. Who is gone stays where the file says nothing new."""
+    organization, reconciler, path = scope.organization, scope.reconciler, (*scope.path, "budgets")
+    wanted, found = budget_subjects.resolved(organization.pk, section.budgets, leaving=going)
+    following = [problem for problem in found if reconciler.problems and _defined(section, problem[0])]
+    for where, words in found:
+        if (where, words) not in following:
+            reconciler.problem((*path, *map(str, where)), words)
+    if not found and budget_subjects.present(organization.pk, organization.budgets) != section.budgets:
+        reconciler.put(scope.path, organization, organization, {"budgets": wanted})
+
+
+def _defined(section: schema.Organization, where: Path) -> bool:
+    """Whether the file itself has whom a budget names: that it could not be made is a problem of its own."""
+    if len(where) != 3 or not isinstance(where[0], int):
+        return False
+    budget = section.budgets[where[0]]
+    name = budget["only"][where[2]]
+    return isinstance(name, str) and name in getattr(section, _SECTIONS.get(budget["per"], ""), ())

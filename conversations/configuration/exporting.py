@@ -11,6 +11,7 @@ import yaml
 from django.db import models
 from django.db.models import Q
 
+from accounts import budget_subjects
 from accounts.models import Group, Membership, Organization, User
 from agents.models import Agent, ModelEndpoint, ModelProfile
 from conversations.configuration.agents import AGENT_FIELDS
@@ -102,10 +103,11 @@ def _users(organizations: models.QuerySet[Organization]) -> dict[str, Any]:
 
 def _organization(organization: Organization, secrets: _Secrets) -> dict[str, Any]:
     own = {"organization": organization}
+    budgets = budget_subjects.present(organization.pk, organization.budgets)
     memberships = Membership.objects.active().filter(**own).select_related("user").order_by("user__username")
     return {
         "name": escape(organization.name),
-        **({"budgets": organization.budgets} if organization.budgets else {}),
+        **({"budgets": _escaped(budgets)} if budgets else {}),
         **({"audit_days": organization.audit_days} if organization.audit_days else {}),
         **({"audit_bodies": True} if organization.audit_bodies else {}),
         **({"own_servers": organization.own_servers} if organization.own_servers != "nobody" else {}),

@@ -321,6 +321,83 @@ class TestCounting:
         with pytest.raises(TooManyTurnsError):
             begun(actor, agent)
 
+    @pytest.fixture
+    def who(self, agent: Agent, alice: User, bob: User) -> dict[str, Any]:
+        """Rows by whose: Alice is in two groups, and Bob in none."""
+        organization = agent.organization
+        groups = [Group.objects.create(organization=organization, slug=slug) for slug in ("analysts", "interns")]
+        Membership.objects.get(user=alice).groups.set(groups)
+        return {"user": alice, "agent": agent, "group": groups[1]}
+
+    @pytest.mark.parametrize("per", ["user", "group", "agent"])
+    @pytest.mark.parametrize(("everybody", "named"), [(10, 900), (900, 10)])
+    def test_a_named_budget_stands_in_for_that_of_everybody(
+        self, agent: Agent, organization: Organization, alice: User, who: Any, per: str, everybody: int, named: int
+    ) -> None:
+        """Whoever is named may have more, or less."""
+        entry = {"id": str(who[per].pk)}
+        budgets = [{"per": per, "tokens_per_day": everybody}, {"per": per, "only": [entry], "tokens_per_day": named}]
+        if per == "group":  # the other group's is everybody's
+            budgets[0]["tokens_per_day"] = 900
+        bound(organization, *budgets)
+        turn = begun(actor_in(alice), agent)
+        if named == 900:
+            assert spend(actor_in(alice), turn, input_tokens=720).warnings  # four fifths of one's own
+        else:
+            with pytest.raises(BudgetExceededError, match="UTC"):
+                spend(actor_in(alice), turn, input_tokens=10)
+
+    @pytest.mark.parametrize("per", ["user", "group", "agent"])
+    def test_who_is_not_named_is_bound_as_everybody_and_nothing_is_counted_of_who_is_not_bound(
+        self, agent: Agent, organization: Organization, bob: User, who: Any, per: str
+    ) -> None:
+        bound(organization, {"per": per, "only": [{"id": str(uuid4())}], "tokens_per_day": 0, "running_turns": 0})
+        turn = begun(actor_in(bob), agent)
+        spend(actor_in(bob), turn, input_tokens=10)
+        assert self.tokens() == {}
+
+    @pytest.mark.parametrize("per", ["user", "group", "agent"])
+    def test_who_is_named_has_as_many_answers_at_once_as_their_own_budget_says(
+        self, agent: Agent, organization: Organization, alice: User, who: Any, per: str
+    ) -> None:
+        entry = {"id": str(who[per].pk)}
+        bound(organization, {"per": per, "running_turns": 9}, {"per": per, "only": [entry], "running_turns": 1})
+        begun(actor_in(alice), agent)
+        with pytest.raises(TooManyTurnsError):
+            begun(actor_in(alice), agent)
+        bound(organization, {"per": per, "running_turns": 1}, {"per": per, "only": [entry], "running_turns": 9})
+        if per == "group":
+            Membership.objects.get(user=alice).groups.set([who["group"]])
+        assert begun(actor_in(alice), agent)
+
+    def test_named_budgets_and_more_groups_cost_no_more_queries(
+        self, agent: Agent, organization: Organization, alice: User, who: Any
+    ) -> None:
+        def queries() -> list[int]:
+            actor = actor_in(alice)
+            with CaptureQueriesContext(connection) as beginning:
+                turn = begun(actor, agent)
+            with CaptureQueriesContext(connection) as round:
+                spend(actor, turn, 1, input_tokens=1)
+            return [len(beginning), len(round)]
+
+        pers = ("user", "group", "agent")
+        bound(organization, *[{"per": per, "tokens_per_day": 900, "running_turns": 90} for per in pers])
+        queries()  # which makes the counters
+        before = queries()
+        for number in range(4):
+            group = Group.objects.create(organization=organization, slug=f"more-{number}")
+            Membership.objects.get(user=alice).groups.add(group)
+        named = [
+            {"per": per, "only": [{"id": str(who[per].pk)}], "tokens_per_day": 800 - number, "running_turns": 80}
+            for per in pers
+            for number in range(5)
+        ]
+        budgets = Organization.objects.get(pk=organization.pk).budgets
+        bound(organization, *budgets, *named)
+        queries()  # which makes the counters of the new groups
+        assert queries() == before
+
     def test_a_warning_comes_once_in_a_period(self, actor: Actor, agent: Agent, organization: Organization) -> None:
         bound(organization, {"per": "user", "tokens_per_day": 100})
         turn = begun(actor, agent)

@@ -72,16 +72,20 @@ def bound(organization: Organization, *budgets: dict[str, Any]) -> None:
     Organization.objects.filter(pk=organization.pk).update(budgets=list(budgets))
 
 
+@pytest.mark.parametrize("named", [False, True])
 def test_the_last_tokens_are_overspent_by_no_more_than_one_round_each(
-    organization: Organization, people: list[str], together: Together
+    organization: Organization, people: list[str], together: Together, named: bool
 ) -> None:
     amount = 400
-    bound(
-        organization,
-        {"per": "organization", "tokens_per_day": amount},
+    budgets: list[dict[str, Any]] = [
+        {"per": "organization", "tokens_per_day": 10 * amount if named else amount},
         {"per": "group", "tokens_per_month": 10 * amount},
         {"per": "agent", "tokens_per_month": 10 * amount},
-    )
+    ]
+    if named:  # of the one agent that there is
+        only = [{"id": str(Agent.objects.as_system().get().pk)}]
+        budgets.append({"per": "agent", "only": only, "tokens_per_month": amount})
+    bound(organization, *budgets)
     spent = together("spend", people, 100)
     assert amount <= sum(spent) <= amount + PROCESSES * TOKENS
     counted = {row.per: row.tokens for row in BudgetCounter.objects.as_system().all()}
