@@ -7,12 +7,14 @@ class ChatUIError(Exception):
     """Something that a person or a client is told in plain words.
 
     `code` is stable and documented; `public_message` may be shown to anyone; `status` is the HTTP status that the
-    API answers with. `str(error)` is for the log and may say more.
+    API answers with; `param` names the field that it is about, where a door tells that. `str(error)` is for the log and
+    may say more.
     """
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 400
     public_message: str = "Something went wrong."
+    param: str | None = None
 
     def __init__(self, message: str | None = None, *, public_message: str | None = None) -> None:
         if public_message is not None:

@@ -45,8 +45,10 @@ def final_text(message: Mapping[str, Any]) -> str:
     return "".join(part["text"] for part in texts if part.get("round", 0) == last)
 
 
-def finish_reason(outcome: str, error: Mapping[str, Any] | None) -> str:
-    if error is not None and error.get("code") == "content_filter":
+def finish_reason(outcome: str, message: Mapping[str, Any], error: Mapping[str, Any] | None) -> str:
+    """What the endpoint's filter cut has a notice of that; what it withheld altogether is an error."""
+    filtered = any(part["type"] == "notice" and part.get("code") == "content_filter" for part in message["parts"])
+    if filtered or (error or {}).get("code") == "content_filter":
         return "content_filter"
     return "length" if outcome == "truncated" else "stop"
 
@@ -71,7 +73,7 @@ class Shape:
             "index": 0,
             "message": {"role": "assistant", "content": final_text(message), "refusal": None},
             "logprobs": None,
-            "finish_reason": finish_reason(outcome, error),
+            "finish_reason": finish_reason(outcome, message, error),
         }
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage_of(message)}
 
@@ -101,7 +103,5 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 def error_object(error: ChatUIError, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`{"error": {"message", "type", "code", "param"}}`, with `more` beside them."""
     kind = "server_error" if error.status >= 500 else _TYPES.get(error.status, "invalid_request_error")
-    param = getattr(error, "param", None)
-    return {
-        "error": {"message": error.public_message, "type": kind, "code": error.code, "param": param, **(more or {})}
-    }
+    told = {"message": error.public_message, "type": kind, "code": error.code, "param": error.param}
+    return {"error": {**told, **(more or {})}}

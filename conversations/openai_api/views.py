@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from accounts.actors import Actor
 from accounts.doors import SignedOutError
 from accounts.policy import Action
 from agents.models import Agent
-from chatui.errors import ChatUIError, NotFoundError
+from chatui.errors import ChatUIError, InvalidRequestError, NotFoundError, TooLargeError
 from chatui.jsontext import encoded
 from chatui.rows import in_rows
 from conversations import beginning, following, stopping, uploads
@@ -32,6 +32,7 @@ from conversations.openai_api import answers, requests
 from conversations.openai_api.answers import Shape
 from conversations.openai_api.requests import InlineImage, Question
 from conversations.turns import NewTurn
+from conversations.uploads import UnsupportedFileError
 from conversations.usable import usable_agents
 
 logger = logging.getLogger(__name__)
@@ -135,11 +136,13 @@ async def _begin(call: Call, question: Question) -> UUID:
         content=content,
         system=question.system,
         earlier=question.earlier,
+        tools=question.tools,
         parameters=question.parameters,
         conversation_kind=Conversation.Kind.API,
     )
     try:
-        return (await beginning.begin(call.door, new, present=False)).turn_id
+        with _about(question.where):
+            return (await beginning.begin(call.door, new, present=False)).turn_id
     except NotFoundError:
         raise _no_such_model(question.model) from None
 
@@ -147,8 +150,19 @@ async def _begin(call: Call, question: Question) -> UUID:
 async def _content_item(call: Call, item: str | InlineImage) -> dict[str, Any]:
     if isinstance(item, str):
         return {"type": "text", "text": item}
-    attachment = await call.rows(uploads.store, item.data, "image", images_only=True)
+    with _about(item.where):
+        attachment = await call.rows(uploads.store, item.data, "image", images_only=True)
     return {"type": "attachment", "id": attachment.pk}
+
+
+@contextmanager
+def _about(param: str) -> Iterator[None]:
+    """Whatever does not fit about what was sent is about `param`."""
+    try:
+        yield
+    except (InvalidRequestError, TooLargeError, UnsupportedFileError) as error:
+        error.param = error.param or param
+        raise
 
 
 async def _watch(call: Call, turn_id: UUID) -> AsyncGenerator[dict[str, Any]]:
@@ -243,7 +257,7 @@ def _last_chunks(frame: dict[str, Any], shape: Shape, with_usage: bool, *, said:
     chunks = []
     if not said and (text := answers.final_text(message)):
         chunks.append(_event(shape.chunk({"content": text}, with_usage=with_usage)))
-    chunks.append(_event(shape.chunk({}, answers.finish_reason(outcome, error), with_usage=with_usage)))
+    chunks.append(_event(shape.chunk({}, answers.finish_reason(outcome, message, error), with_usage=with_usage)))
     if with_usage:
         chunks.append(_event(shape.usage_chunk(message)))
     return [*chunks, answers.DONE]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
 from chatui.errors import InvalidRequestError
-from conversations.openai_api.requests import EARLIER_IMAGE, InlineImage, ParameterError, understand
+from conversations.openai_api.requests import (
+    EARLIER_IMAGE,
+    IGNORED,
+    UNSUPPORTED,
+    CompletionRequest,
+    InlineImage,
+    ParameterError,
+    understand,
+)
 
 USER = {"role": "user", "content": "Hi"}
 
@@ -95,6 +105,11 @@ def test_what_changes_nothing_here_is_let_through(parameters: dict[str, Any]) ->
         ({"logprobs": True}, "logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"function_call": {"name": "f"}}, "function_call"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"moderation": {"model": "m"}}, "moderation"),
     ],
 )
 def test_what_cannot_be_met_is_refused_by_name(parameters: dict[str, Any], param: str) -> None:
@@ -115,6 +130,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{
         ([{"role": "user", "content": []}], "messages.0: the message is empty"),
         ([{"role": "user"}], "messages.0: the message is empty"),
         ([USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}, USER], "messages.1: The agent's own"),
+        ([USER, {"role": "assistant", "audio": {"id": "a"}}, USER], "messages.1.audio: only text"),
         ([USER, {"role": "tool", "tool_call_id": "1", "content": "x"}, USER], "messages.1: The agent's own"),
         ([{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}], "'input_audio'"),
         (
@@ -135,19 +151,48 @@ def test_messages_that_cannot_be_sent_are_named(messages: list[dict[str, Any]], 
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "param"),
     [
-        ({}, "model: "),
-        ({"model": "helper"}, "messages: "),
-        ({"model": "helper", "messages": []}, "messages: "),
-        ({"model": "helper", "messages": "Hi"}, "messages: "),
-        ({"model": "helper", "messages": [{"role": "wizard", "content": "x"}]}, "messages.0.role: "),
+        ({}, "model"),
+        ({"model": "helper"}, "messages"),
+        ({"model": "helper", "messages": []}, "messages"),
+        ({"model": "helper", "messages": "Hi"}, "messages"),
+        ({"model": "helper", "messages": [USER, "Hi"]}, "messages.1"),
+        ({"model": "helper", "messages": [{"role": "wizard", "content": "x"}]}, "messages.0.role"),
         ({"model": "helper", "messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
-        ({"model": "helper", "messages": [USER], "temperature": 3}, "temperature: "),
-        ({"model": "helper", "messages": [USER], "max_tokens": 0}, "max_tokens: "),
+        (
+            {"model": "helper", "messages": [USER, {"role": "user", "content": [{"text": 1}]}]},
+            "messages.1.content.0.type",
+        ),
+        ({"model": "helper", "messages": [USER], "temperature": 3}, "temperature"),
+        ({"model": "helper", "messages": [USER], "max_tokens": 0}, "max_tokens"),
+        ({"model": "helper", "messages": [USER], "stream_options": 1}, "stream_options"),
+        (
+            {"model": "helper", "messages": [USER], "stream_options": {"include_usage": 7}},
+            "stream_options.include_usage",
+        ),
     ],
 )
-def test_a_body_that_is_no_request_names_the_field(body: dict[str, Any], words: str) -> None:
+def test_a_body_that_is_no_request_names_the_field(body: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         understand(body)
-    assert words in refused.value.public_message
+    assert refused.value.param == param
+    assert refused.value.public_message.startswith(f"{param}: ")
+
+
+def test_every_parameter_of_the_openai_package_is_honoured_refused_or_known_to_change_nothing() -> None:
+    known = {*CompletionRequest.model_fields, *UNSUPPORTED, *IGNORED}
+    assert set(CompletionCreateParamsStreaming.__annotations__) - known == set()
+    documented = (Path(__file__).parents[3] / "docs/reference/openai-api.md").read_text()
+    assert [name for name in sorted(known) if f"`{name}`" not in documented] == []
+
+
+def test_a_refusal_of_an_earlier_answer_is_what_was_said() -> None:
+    refusal = {"role": "assistant", "content": None, "refusal": "I will not."}
+    assert understood(USER, refusal, USER).earlier == [("user", "Hi"), ("assistant", "I will not.")]
+
+
+def test_the_choice_of_no_tool_leaves_the_agents_tools_out() -> None:
+    assert understood(USER, tool_choice="auto").tools
+    assert not understood(USER, tool_choice="none").tools
+    assert not understood(USER, function_call="none").tools
