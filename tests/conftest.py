@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,22 +47,21 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
     return (yield)
 
 
+_monotonic, _moved = time.monotonic, [0.0]
+time.monotonic = lambda: _monotonic() + _moved[0]
+
+
 @pytest.fixture
-def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the loop's clock ahead by so many seconds: what waits for a time need not be fast, and nobody waits for it.
+def ahead(request: pytest.FixtureRequest) -> Callable[[float], None]:
+    """Sets the monotonic clock, which is the loop's too, ahead by so many seconds: timers are due without a wait.
 
     The test's own deadline moves along. The product's limits have to be long (a minute), or a slow machine reaches
-    them by itself.
+    them by itself. The clock is never set back: what bears its time would lie in the future.
     """
-    moved = 0.0
 
     def move(seconds: float) -> None:
-        nonlocal moved
-        loop, limit = asyncio.get_running_loop(), request.node.stash[LIMIT]
-        if not moved:
-            real = loop.time
-            monkeypatch.setattr(loop, "time", lambda: real() + moved)
-        moved += seconds
+        _moved[0] += seconds
+        limit = request.node.stash[LIMIT]
         limit.reschedule(limit.when() + seconds)
 
     return move

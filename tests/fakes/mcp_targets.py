@@ -32,8 +32,8 @@ def actor(username: str = "bob", organization_id: UUID = ACME) -> Actor:
 
 def definition(url: str = "", **fields: Any) -> MCPServer:
     """An unsaved definition; `url` is that of a fake."""
-    fields = {"slug": "fake", "title": "Fake", "transport": "http", "organization_id": ACME, "timeout": 5} | fields
-    return MCPServer(url=url, connect_timeout=fields.pop("connect_timeout", 5), **fields)
+    fields = {"slug": "fake", "title": "Fake", "transport": "http", "organization_id": ACME, "timeout": 60} | fields
+    return MCPServer(url=url, connect_timeout=fields.pop("connect_timeout", 60), **fields)
 
 
 def target(url: str = "", *, who: Actor | None = None, values: dict[str, str] | None = None, **fields: Any) -> Any:

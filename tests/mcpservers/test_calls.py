@@ -42,7 +42,7 @@ async def _closed() -> AsyncIterator[None]:
 @pytest.fixture
 def server(organization: Organization, fake: FakeMCPServer) -> MCPServer:
     made = MCPServer.objects.create(
-        organization=organization, slug="tickets", title="Tickets", url=fake.url, timeout=5, connect_timeout=5
+        organization=organization, slug="tickets", title="Tickets", url=fake.url, timeout=60, connect_timeout=60
     )
     ServerGrant.objects.create(server=made, whole_organization=True)
     return made

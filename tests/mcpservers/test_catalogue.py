@@ -32,8 +32,7 @@ Made = Callable[..., MCPServer]
 
 
 @pytest.fixture(autouse=True)
-async def _clean(settings: Any) -> AsyncIterator[None]:
-    settings.MCP = {**settings.MCP, "OFFER_BUDGET_SECONDS": 5}
+async def _clean() -> AsyncIterator[None]:
     entries.memory.clear()
     yield
     await _close()
@@ -68,7 +67,7 @@ def make_server(organization: Organization) -> Made:
     """A server of Acme that everybody there may use."""
 
     def make(slug: str = "s", url: str = "", grant: bool = True, **fields: Any) -> MCPServer:
-        fields = {"organization": organization, "title": slug.title(), "timeout": 5, "connect_timeout": 5} | fields
+        fields = {"organization": organization, "title": slug.title(), "timeout": 60, "connect_timeout": 60} | fields
         made = MCPServer.objects.create(slug=slug, url=url, **fields)
         if grant:
             ServerGrant.objects.create(server=made, whole_organization=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from tests.fakes.mcp_server import Exchange, FakeMCPServer, after, hang, status
 from tests.fakes.mcp_targets import GLOBEX, actor, definition, managed, target
 
 CALL = {"name": "echo", "arguments": {"text": "hi"}}
+Ahead = Callable[[float], None]
 TOKEN: dict[str, Any] = {"headers": {"Authorization": "Bearer {{TOKEN}}"}, "variables": {"TOKEN": {}}}
 
 
@@ -124,27 +125,29 @@ async def test_a_failed_opening_is_told_to_all_who_wait_and_then_forgotten() -> 
         assert await call(manager, same) == "hi"
 
 
-async def test_a_server_that_never_answers_costs_the_connect_timeout_and_delays_no_other() -> None:
+async def test_a_server_that_never_answers_costs_the_connect_timeout_and_delays_no_other(ahead: Ahead) -> None:
     async with FakeMCPServer() as silent, FakeMCPServer() as server, managed() as manager:
         silent.on("POST", hang)
-        began = time.monotonic()
-        waiting = asyncio.create_task(call(manager, target(silent.url, connect_timeout=1)))
+        waiting = asyncio.create_task(call(manager, target(silent.url, connect_timeout=60)))
         await silent.heard("POST")
         assert await asyncio.gather(*(call(manager, target(server.url)) for _ in range(4))) == ["hi"] * 4
         assert not waiting.done()
-        with pytest.raises(ServerUnavailableError, match="no answer within 1 s"):
+        ahead(60)
+        with pytest.raises(ServerUnavailableError, match="no answer within 60 s"):
             await waiting
-        assert time.monotonic() - began < 3
         assert len(manager.list_connections()) == 4
 
 
-async def test_a_server_that_starts_slowly_works_when_the_limit_is_raised() -> None:
+async def test_a_server_that_starts_slowly_works_when_the_limit_is_raised(ahead: Ahead) -> None:
     gate = asyncio.Event()
     async with FakeMCPServer() as server, managed() as manager:
         server.on("initialize", after(gate, server.reply))
+        hasty = asyncio.create_task(call(manager, target(server.url, connect_timeout=60)))
+        await server.heard("initialize")
+        ahead(60)
         with pytest.raises(ServerUnavailableError):
-            await call(manager, target(server.url, connect_timeout=0.2))
-        patient = asyncio.create_task(call(manager, target(server.url, connect_timeout=10)))
+            await hasty
+        patient = asyncio.create_task(call(manager, target(server.url, connect_timeout=600)))
         await server.heard("initialize", times=2)
         gate.set()
         assert await patient == "hi"
@@ -365,13 +368,15 @@ async def test_a_users_idle_connection_is_closed_by_timer_and_a_leased_one_is_no
         await server.until(lambda: len(server.ended) == 2)
 
 
-async def test_a_shared_connection_idles_longer_than_a_users_and_ends_too(settings: Any) -> None:
-    settings.MCP = settings.MCP | {"IDLE_SECONDS": 0.05, "APP_IDLE_SECONDS": 0.4}
+async def test_a_shared_connection_idles_longer_than_a_users_and_ends_too(settings: Any, ahead: Ahead) -> None:
+    settings.MCP = settings.MCP | {"IDLE_SECONDS": 60, "APP_IDLE_SECONDS": 300}
     async with FakeMCPServer() as server, managed() as manager:
         await call(manager, target(server.url))
         await call(manager, target_of(definition(server.url, **TOKEN), actor(), {"TOKEN": "a-token"}))
         shared, own = server.sessions
+        ahead(120)
         await server.until(lambda: server.ended == {own})
+        ahead(200)
         await server.until(lambda: server.ended == {own, shared})
 
 
@@ -401,8 +406,11 @@ async def test_closing_ends_every_session_and_leaves_no_task() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_closing_waits_for_no_server_longer_than_the_grace(settings: Any) -> None:
+async def test_closing_waits_for_no_server_longer_than_the_grace(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.MCP = settings.MCP | {"CLOSE_SECONDS": 0.5}
+    monkeypatch.setattr("mcpservers.sessionhttp.DELETE_SECONDS", 600)
     async with FakeMCPServer() as server:
         manager = ConnectionManager()
         server.on("DELETE", hang)
@@ -410,9 +418,7 @@ async def test_closing_waits_for_no_server_longer_than_the_grace(settings: Any) 
         server.on("tools/call", hang)
         stuck = asyncio.create_task(call(manager, where))
         await server.heard("tools/call")
-        began = time.monotonic()
         await manager.aclose()
-        assert time.monotonic() - began < 2
         with pytest.raises(ConnectionLostError):
             await stuck
 
@@ -450,9 +456,16 @@ async def test_live_connections_are_listed_and_closed_from_another_thread() -> N
         del connections._managers[loop]
 
 
-async def test_an_idle_connection_uses_no_processor_time() -> None:
+async def test_an_idle_connection_uses_no_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeMCPServer() as server, managed() as manager:
         await asyncio.gather(*(call(manager, target(server.url)) for _ in range(10)))
-        began, cpu = time.monotonic(), time.process_time()
+        turns, turn = 0, asyncio.get_running_loop()._run_once
+
+        def counted() -> None:
+            nonlocal turns
+            turns += 1
+            turn()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "_run_once", counted)
         await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.5)
-        assert time.process_time() - cpu < 0.05 * (time.monotonic() - began) + 0.02
+        assert turns < 30

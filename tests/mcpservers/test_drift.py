@@ -32,8 +32,7 @@ ActorOf = Callable[[User], Actor]
 
 
 @pytest.fixture(autouse=True)
-def _clean(settings: Any) -> None:
-    settings.MCP = {**settings.MCP, "OFFER_BUDGET_SECONDS": 5}
+def _clean() -> None:
     entries.memory.clear()
     pins.memory.clear()
 
@@ -49,7 +48,7 @@ async def fake() -> AsyncIterator[FakeMCPServer]:
 @pytest.fixture
 def make_server(organization: Organization, fake: FakeMCPServer) -> Callable[..., MCPServer]:
     def make(**fields: Any) -> MCPServer:
-        fields = {"slug": "s", "title": "S", "url": fake.url, "timeout": 5, "connect_timeout": 5} | fields
+        fields = {"slug": "s", "title": "S", "url": fake.url, "timeout": 60, "connect_timeout": 60} | fields
         made = MCPServer.objects.create(organization=organization, **fields)
         ServerGrant.objects.create(server=made, whole_organization=True)
         return made
@@ -274,7 +273,7 @@ async def test_a_server_that_wants_headers_of_a_changed_tool_is_not_given_them(
 async def test_a_changed_tool_of_ones_own_server_waits_for_oneself(
     organization: Organization, bob: User, actor_of: ActorOf, fake: FakeMCPServer
 ) -> None:
-    server = await in_rows(lambda: own(bob, organization, fake.url, timeout=5, connect_timeout=5))
+    server = await in_rows(lambda: own(bob, organization, fake.url, timeout=60, connect_timeout=60))
     actor = await in_rows(actor_of, bob)
     offered = next(tool for tool in (await offer(actor, server)).tools if tool.name == "echo")
 

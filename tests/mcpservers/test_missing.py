@@ -45,7 +45,7 @@ async def fake() -> AsyncIterator[FakeMCPServer]:
 @pytest.fixture
 def server(organization: Organization, fake: FakeMCPServer) -> MCPServer:
     made = MCPServer.objects.create(
-        organization=organization, slug="s", title="S", url=fake.url, timeout=5, connect_timeout=5
+        organization=organization, slug="s", title="S", url=fake.url, timeout=60, connect_timeout=60
     )
     ServerGrant.objects.create(server=made, whole_organization=True)
     return made

@@ -173,7 +173,7 @@ async def test_the_demo_servers_slow_tool_reports_and_can_be_stopped() -> None:
     async with connected(local(["python", "-m", "demo.mcp_server"])) as connection:
         parameters = {"name": "brew_coffee", "arguments": {"cups": 60, "seconds_per_cup": 0.01}}
         slow = asyncio.create_task(
-            connection.request("tools/call", parameters, timeout=5, limit=60, on_progress=progressed)
+            connection.request("tools/call", parameters, timeout=60, limit=60, on_progress=progressed)
         )
         assert await told.get() == (0, 60, "Brewing cup 1 of 60")
         assert "60 cups are ready" in text(await slow)
@@ -205,7 +205,7 @@ async def check_everything(connection: Connection) -> None:
         told.append(progress)
 
     parameters = {"name": "trigger-long-running-operation", "arguments": {"duration": 0.4, "steps": 4}}
-    await connection.request("tools/call", parameters, timeout=5, on_progress=progressed)
+    await connection.request("tools/call", parameters, timeout=60, on_progress=progressed)
     assert told[:4] == [1, 2, 3, 4]
     wrong = await call(connection, "get-sum", a="two")
     assert wrong["isError"]
