@@ -21,15 +21,14 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import anyio
 import anyio.abc
 import httpcore2
 import httpx2
 from django.conf import settings
-from httpcore2._backends.anyio import AnyIOStream  # what its public backend makes; there is no public name for it
 
 from chatui.addresses import Address, literal, special_kind
 from chatui.errors import ChatUIError
+from chatui.netstream import NetworkStream
 
 if TYPE_CHECKING:
     import aiohttp
@@ -199,7 +198,7 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         except OSError as error:
             raise httpcore2.ConnectError(f"{host}: {_words(error)}") from error
         try:
-            return _NetworkStream(await anyio.abc.SocketStream.from_socket(connected))
+            return NetworkStream(await anyio.abc.SocketStream.from_socket(connected))
         except ValueError as error:  # reset in the moment between
             connected.close()
             raise httpcore2.ConnectError(f"{host}: the connection was reset") from error
@@ -212,18 +211,6 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-class _NetworkStream(AnyIOStream):
-    """The pool's own stream, which a cancellation during the TLS handshake would leave open."""
-
-    async def start_tls(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
-        try:
-            return await super().start_tls(*args, **kwargs)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self.aclose()
-            raise
 
 
 async def _race(addresses: list[Address], port: int, options: list[Any]) -> socket.socket:
@@ -340,7 +327,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
             request.headers["accept-encoding"] = "identity"
         for _ in range(MAX_REDIRECTS + 1):
             check_scheme(*origin(request.url), extra=self._extra)
-            response = await super().handle_async_request(request)
+            response = await self._hop(request)
             location = response.headers.get("location", "")
             if response.status_code not in (301, 302, 303, 307, 308) or not location:
                 return self._capped(response)
@@ -349,6 +336,10 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
                 raise RedirectRefusedError(f"{request.url.host} answers with a redirect (HTTP {response.status_code})")
             request = _next_hop(request, response.status_code, location)
         raise RedirectRefusedError(f"more than {MAX_REDIRECTS} redirects")
+
+    async def _hop(self, request: httpx2.Request) -> httpx2.Response:
+        """Send this very request: the first one, or one that follows a redirect."""
+        return await super().handle_async_request(request)
 
     def _capped(self, response: httpx2.Response) -> httpx2.Response:
         assert isinstance(response.stream, httpx2.AsyncByteStream)

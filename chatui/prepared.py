@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
@@ -91,8 +92,10 @@ class _Written(Generic[R]):
 
     def _found(self, *_: object, **__: object) -> Iterator[Any]:
         """The rows with their columns converted, in place of `SQLCompiler.results_iter`."""
-        cursor = self._connection.cursor()
+        cursor: Any = self._connection.cursor()
         try:
+            if self._connection.vendor == "sqlite":
+                cursor.cursor.convert_query = _with_question_marks
             cursor.execute(self._sql, tuple(self._params))
             rows: list[Any] = cursor.fetchall()
         finally:
@@ -118,6 +121,15 @@ class _Written(Generic[R]):
             case datetime():
                 return self._connection.ops.adapt_datetimefield_value(value)
         return value
+
+
+@lru_cache(maxsize=1000)
+def _with_question_marks(sql: str, **options: Any) -> str:
+    """`SQLiteCursorWrapper.convert_query`, remembered: it reads the SQL through at every execution."""
+    from django.db.backends.sqlite3.base import SQLiteCursorWrapper
+
+    cursors: Any = SQLiteCursorWrapper
+    return str(cursors.convert_query(None, sql, **options))  # of no cursor
 
 
 def _stand_in(kind: type[Value]) -> Value:

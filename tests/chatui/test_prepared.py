@@ -91,6 +91,16 @@ def test_a_parameter_that_is_used_twice_is_set_twice(alice: User, bob: User) -> 
     assert named("nobody") == []
 
 
+def test_what_watches_the_queries_may_change_them(alice: User) -> None:
+    def none(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        return execute(f"{sql} LIMIT %s", (*params, 0), many, context)
+
+    for _ in range(2):
+        assert [row.user for row in members(alice.pk, "acme")] == [alice]
+        with connection.execute_wrapper(none):
+            assert members(alice.pk, "acme") == []
+
+
 def test_other_parameters_than_announced_are_refused(db: None) -> None:
     for wrong in [(), ("acme",), (None, "acme"), ("acme", "acme"), (uuid4(), "acme", "x")]:
         with pytest.raises(TypeError):
