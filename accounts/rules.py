@@ -11,7 +11,10 @@ Rule = Mapping[str, Any]  # {"tool": glob, "do": "allow" | "ask" | "deny", "reme
 DECISIONS = ("allow", "ask", "deny")
 KEYS = frozenset({"tool", "do", "remember", "edit", "approvers"})
 GROUP = "group:"
+# As rules are stored: before the id of somebody, and before a name that was nobody's. No user name has a colon.
+USER, NOBODY = "user:", "nobody:"
 _GROUP_NAME = re.compile(r"group:[a-z0-9-]+\Z")
+_USER_ID = re.compile(r"user:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 def rule_findings(rules: Any) -> Iterator[str]:
@@ -52,6 +55,9 @@ def _approvers_problem(rule: Mapping[str, Any]) -> str:
     wrong = next((name for name in names if name.startswith(GROUP) and not _GROUP_NAME.match(name)), None)
     if wrong is not None:
         return f"names “{wrong}”: a group is written as group:name, with the name that it has in the groups."
+    wrong = next((name for name in names if name.startswith(USER) and not _USER_ID.match(name)), None)
+    if wrong is not None:
+        return f"names “{wrong}”: people are written by their user names."
     if rule["do"] != "ask":
         return "names approvers, whom only a rule with ask has use for."
     return ""

@@ -9,6 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from accounts.models import slug_validator
+from accounts.rule_fields import RulesField
 from accounts.tenancy import TenantModel, TenantQuerySet
 from chatui.fields import EncryptedJSONField, EncryptedTextField
 from mcpservers.models import AbstractGrant, MCPServer, one_grantee
@@ -121,7 +122,7 @@ class Agent(TenantModel):
     top_p = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0), MaxValueValidator(1)])
     max_output_tokens = models.PositiveIntegerField(null=True, blank=True)
     reasoning_effort = models.CharField(max_length=16, blank=True)
-    rules = models.JSONField(default=list, blank=True)  # [{tool: glob over "server__tool", do}]
+    rules = RulesField(default=list, blank=True)  # [{tool: glob over "server__tool", do}]
     user_servers = models.BooleanField(default=False)
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)

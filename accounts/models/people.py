@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from accounts.budgets import violations
+from accounts.rule_fields import RulesField
 from accounts.rules import rule_findings
 
 slug_validator = RegexValidator(r"\A[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z", _("Use a-z, 0-9 and inner hyphens."))
@@ -103,7 +104,7 @@ class Group(models.Model):
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="groups")
     slug = models.CharField(max_length=64, validators=[slug_validator])
     name = models.CharField(max_length=120, blank=True)
-    rules = models.JSONField(default=list, blank=True)  # [{tool: glob over "server__tool", do, …}], see accounts.rules
+    rules = RulesField(default=list, blank=True)  # [{tool: glob over "server__tool", do, …}], see accounts.rules
 
     class Meta:
         ordering = ["slug"]

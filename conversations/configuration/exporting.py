@@ -11,7 +11,7 @@ import yaml
 from django.db import models
 from django.db.models import Q
 
-from accounts import budget_subjects
+from accounts import approvers, budget_subjects
 from accounts.models import Group, Membership, Organization, User
 from agents.models import Agent, ModelEndpoint, ModelProfile
 from conversations.configuration.agents import AGENT_FIELDS
@@ -130,7 +130,7 @@ def _organization(organization: Organization, secrets: _Secrets) -> dict[str, An
 
 def _group(group: Group) -> Any:
     members = list(group.memberships.active().order_by("user__username").values_list("user__username", flat=True))
-    about = {"name": escape(group.name), "rules": _escaped(group.rules)}
+    about = {"name": escape(group.name), "rules": _escaped(approvers.named(group.rules))}
     told = {name: value for name, value in about.items() if value}
     return {**told, "members": members} if told else members
 
@@ -184,11 +184,9 @@ def _grants(row: MCPServer | Agent) -> dict[str, Any]:
 
 def _fields(row: models.Model, names: Iterable[str]) -> dict[str, Any]:
     """What differs from the default, without secrets."""
-    return {
-        name: _escaped(getattr(row, name))
-        for name in names
-        if not is_secret(type(row), name) and getattr(row, name) != default_of(type(row), name)
-    }
+    told = [name for name in names if not is_secret(type(row), name)]
+    values = {name: approvers.named(getattr(row, name)) if name == "rules" else getattr(row, name) for name in told}
+    return {name: _escaped(value) for name, value in values.items() if value != default_of(type(row), name)}
 
 
 def _hidden(values: Mapping[str, str], secrets: _Secrets, organization: str, slug: str) -> dict[str, str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from uuid import UUID
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
 from pydantic import BaseModel
 
+from accounts import approvers
 from accounts.models import Group, Organization, User
+from accounts.rule_fields import RulesField
 from agents.models import ModelProfile
 from chatui.fields import EncryptedJSONField, EncryptedTextField
 from conversations.configuration.plan import Action, Change, FieldChange, Plan
@@ -94,8 +97,11 @@ class Reconciler:
         """What of `wanted` the row does not hold; a new row holds its defaults."""
         for name, after in wanted.items():
             stored = _stored(target, name)
-            if stored == after:
+            is_rules = isinstance(target._meta.get_field(name), RulesField)
+            if stored == (approvers.bound(_organization_of(target), after) if is_rules else after):
                 continue
+            if is_rules:
+                stored = approvers.named(stored)
             secret = is_secret(type(target), name) or self.document.came_from_environment((*path, *_place(name)))
             shown = (None, None) if secret else (_plain(stored), _plain(after))
             yield FieldChange(".".join(_place(name)), shown[0], shown[1], secret=secret)
@@ -129,6 +135,11 @@ def _stored(row: models.Model, name: str) -> Any:
     if isinstance(column, models.ForeignKey) and getattr(row, column.attname) is None:
         return None  # a new row: reading the relation would raise
     return getattr(row, name)
+
+
+def _organization_of(row: Any) -> UUID:
+    id: UUID = row.organization_id
+    return id
 
 
 def _plain(value: Any) -> Any:

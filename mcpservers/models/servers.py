@@ -15,6 +15,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from accounts.models import Group, User
+from accounts.rule_fields import RulesField
 from accounts.tenancy import TenantModel, TenantQuerySet
 from chatui.fields import EncryptedJSONField
 
@@ -81,7 +82,7 @@ class MCPServer(TenantModel):
     trust = models.CharField(max_length=16, choices=Trust.choices, default=Trust.FIRST_USE)
     new_tools = models.CharField(max_length=8, choices=NewTools.choices, default=NewTools.BY_TRUST, blank=True)
     read_only = models.JSONField(default=list, blank=True)  # globs of tools that an admin says need no approval
-    rules = models.JSONField(default=list, blank=True)  # [{tool: glob, do: allow|ask|deny}], first match decides
+    rules = RulesField(default=list, blank=True)  # [{tool: glob, do: allow|ask|deny}], first match decides
     use_instructions = models.BooleanField(default=False)
     enabled = models.BooleanField(default=True)
     barred = models.BooleanField(

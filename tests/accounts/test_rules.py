@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.messages import get_messages
+from django.forms import modelform_factory
 from django.test import Client
 from django.urls import reverse
 
@@ -33,6 +36,7 @@ from tests.fakes.admin_world import post_data
         ([{"tool": "*", "do": "ask", "approvers": []}], "approvers"),
         ([{"tool": "*", "do": "ask", "approvers": "bob"}], "approvers"),
         ([{"tool": "*", "do": "ask", "approvers": ["group:No Such"]}], "group:name"),
+        ([{"tool": "*", "do": "ask", "approvers": ["user:bob"]}], "by their user names"),
         ([{"tool": "*", "do": "allow", "approvers": ["bob"]}], "only a rule with ask"),
         ([{"tool": "a", "do": "allow"}, {"tool": "*", "do": "ask"}, {"tool": "a", "do": "deny"}], "Rule 3 contradicts"),
     ],
@@ -62,13 +66,54 @@ def test_names_become_people_who_may_answer(
     make_member("carol", organization, "auditor")
     group = Group.objects.create(organization=organization, slug="finance")
     group.memberships.set(Membership.objects.filter(user__in=[alice, bob]))
-    found = approvers.resolve(organization.pk, [["bob", "carol", "charlie", "nobody"]])
+
+    def resolve(*names: list[str]) -> approvers.Approvers:
+        rules = approvers.bound(organization.pk, [{"approvers": list(each)} for each in names])
+        return approvers.resolve(organization.pk, [rule["approvers"] for rule in rules])
+
+    found = resolve(["bob", "carol", "charlie", "nobody"])
     assert found.people == {bob.pk: "bob"}, "neither an auditor nor a stranger answers"
-    assert approvers.resolve(organization.pk, [["group:finance"]]).people == {alice.pk: "alice", bob.pk: "bob"}
-    assert approvers.resolve(organization.pk, [["group:finance"], ["bob"]]).people == {bob.pk: "bob"}
-    assert "different approvers" in approvers.resolve(organization.pk, [["alice"], ["bob"]]).problem
+    assert resolve(["group:finance"]).people == {alice.pk: "alice", bob.pk: "bob"}
+    assert resolve(["group:finance"], ["bob"]).people == {bob.pk: "bob"}
+    assert "different approvers" in resolve(["alice"], ["bob"]).problem
     Membership.objects.filter(user=bob).update(is_active=False)
-    assert approvers.resolve(organization.pk, [["bob"]]).people == {}
+    assert resolve(["bob"]).problem == "its rule names as approvers bob, of whom nobody can answer"
+
+
+def test_who_takes_the_name_of_an_approver_does_not_approve(
+    organization: Organization, bob: User, alice: User, make_member: Callable[..., User]
+) -> None:
+    rules: Any = [{"tool": "*", "do": "ask", "approvers": ["bob", "later"]}]
+    group = Group.objects.create(organization=organization, slug="interns", rules=rules)
+    server = MCPServer.objects.create(organization=organization, slug="s", title="S", rules=rules)
+    bob.username, bob.email = "robert", ""
+    bob.save()
+    newcomers = [make_member(name, organization) for name in ("bob", "later")]
+    for row in (group, server):
+        row.refresh_from_db()
+        row.save()  # for whatever reason
+        assert approvers.resolve(organization.pk, [row.rules[0]["approvers"]]).people == {bob.pk: "robert"}
+        form: Any = modelform_factory(type(row), fields=["rules"])(instance=row)
+        assert form.initial["rules"][0]["approvers"] == ["robert", "later"]
+    assert "“later” was no member when this was saved" in str(rule_warnings.warnings(organization.pk, group.rules, ()))
+    group.rules = rules  # it is meant by whoever writes it now
+    group.save()
+    found = approvers.resolve(organization.pk, [group.rules[0]["approvers"]])
+    assert found.people == {each.pk: each.username for each in newcomers}
+    bob.delete()
+    assert approvers.resolve(organization.pk, [server.rules[0]["approvers"][:1]]).problem == (
+        "its rule names as approvers somebody who has left, of whom nobody can answer"
+    )
+    assert not list(rule_findings(approvers.named(server.rules))), "it can be saved as it is shown"
+
+
+def test_rules_of_before_mean_who_has_the_name_when_they_are_migrated(organization: Organization, bob: User) -> None:
+    rules: Any = [{"tool": "*", "do": "ask", "approvers": ["bob", "group:g", "nobody"]}, "broken"]
+    group = Group.objects.create(organization=organization, slug="interns")
+    Group.objects.filter(pk=group.pk).update(rules=rules)
+    import_module("agents.migrations.0004_approvers_by_id").bind(apps, None)
+    group.refresh_from_db()
+    assert group.rules == [rules[0] | {"approvers": [f"user:{bob.pk}", "group:g", "nobody:nobody"]}, "broken"]
 
 
 def test_a_group_of_another_organization_is_nobody(
@@ -82,7 +127,7 @@ def test_a_group_of_another_organization_is_nobody(
 def test_approvers_who_cannot_answer_are_told(organization: Organization, bob: User) -> None:
     Group.objects.create(organization=organization, slug="empty")
     rules = [
-        {"tool": "a", "do": "ask", "approvers": ["bob", "left"]},
+        {"tool": "a", "do": "ask", "approvers": [f"user:{bob.pk}", "nobody:left"]},
         {"tool": "b", "do": "ask", "approvers": ["group:gone", "group:empty"]},
     ]
     told = rule_warnings.warnings(organization.pk, rules, ())
@@ -107,7 +152,7 @@ def test_a_groups_rules_are_edited_in_the_admin_with_their_warnings(organization
     assert client.post(address, data).status_code == 302
     group.refresh_from_db()
     assert group.rules == [
-        {"tool": "notes__*", "do": "ask", "remember": False, "edit": True, "approvers": ["left", "group:gone"]}
+        {"tool": "notes__*", "do": "ask", "remember": False, "edit": True, "approvers": ["nobody:left", "group:gone"]}
     ]
     page = client.get(address).content.decode()
     assert "nobody can approve" in page

@@ -85,9 +85,8 @@ def always_allowed(actor: Actor, server: MCPServer, name: str, definition: str =
 
 
 def approved_by(server: MCPServer, *names: str) -> None:
-    MCPServer.objects.as_system().filter(pk=server.pk).update(
-        rules=[{"tool": "read", "do": "allow"}, {"tool": "w", "do": "ask", "approvers": names}]
-    )
+    server.rules = [{"tool": "read", "do": "allow"}, {"tool": "w", "do": "ask", "approvers": list(names)}]
+    server.save()
 
 
 def test_the_verdict_at_a_call_takes_at_most_three_queries(actor: Actor, agent: Agent, server: MCPServer) -> None:

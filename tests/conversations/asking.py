@@ -54,7 +54,13 @@ def agent(organization: Any, endpoint: Endpoint, server: MCPServer, make_agent: 
 async def set_rule(server: MCPServer, **rule: Any) -> None:
     """What the server's first rule says of `write`."""
     rules = [{"tool": "write", "do": "ask"} | rule, {"tool": "*", "do": "allow"}]
-    await in_rows(lambda: MCPServer.objects.as_system().filter(pk=server.pk).update(rules=rules))
+
+    def save() -> None:
+        row = MCPServer.objects.as_system().get(pk=server.pk)
+        row.rules = rules
+        row.save(update_fields=["rules"])
+
+    await in_rows(save)
 
 
 async def asked(chat: Chat, endpoint: Endpoint, *requests: Any, **fields: Any) -> Frame:
