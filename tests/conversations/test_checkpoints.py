@@ -88,13 +88,13 @@ async def test_settling_waits_for_what_is_being_stored_of_that_turn_alone(
 
     def store(process: str, shown: Mapping[UUID, Progress]) -> set[UUID]:
         begun.set()
-        go.wait(10)
+        go.wait(60)
         return set()
 
     monkeypatch.setattr(transitions, "checkpoint", store)
     checkpoints, turn, other = Watched(), uuid4(), uuid4()
     checkpoints.due(turn, lambda: progress(1))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     await checkpoints.settle(other)
     settling = asyncio.ensure_future(checkpoints.settle(turn))
     await asyncio.sleep(0)
@@ -111,14 +111,14 @@ async def test_an_older_state_never_overtakes_a_newer_one(monkeypatch: pytest.Mo
 
     def store(process: str, shown: Mapping[UUID, Progress]) -> set[UUID]:
         begun.set()
-        go.wait(10)
+        go.wait(60)
         order.extend(item.seq for item in shown.values())
         return set()
 
     monkeypatch.setattr(transitions, "checkpoint", store)
     checkpoints, turn = Watched(), uuid4()
     checkpoints.due(turn, lambda: progress(1))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     await checkpoints.next_look()
     first = checkpoints.writing
     checkpoints.due(turn, lambda: progress(2))

@@ -580,7 +580,7 @@ async def test_a_shutdown_waits_for_turns_that_finish_in_time(
     async with await Chat.of(owner) as chat:
         await chat.start()
         await chat.until("text.delta")
-        closing = asyncio.ensure_future(house.aclose(drain_seconds=10))
+        closing = asyncio.ensure_future(house.aclose(drain_seconds=60))
         await asyncio.sleep(0)
         gate.set()
         assert (await chat.until("turn.finished"))["outcome"] == "completed"

@@ -50,8 +50,8 @@ def agent(
         url=fake.url,
         headers={"X-Turn": "{{request.turn_id}}", "X-Conversation": "{{request.conversation_id}}"},
         rules=[{"tool": "echo", "do": "allow"}],  # to write is asked
-        timeout=5,
-        connect_timeout=5,
+        timeout=60,
+        connect_timeout=60,
     )
     ServerGrant.objects.create(server=server, whole_organization=True)
     return make_agent(organization, base_url=endpoint.base_url, servers=[server])

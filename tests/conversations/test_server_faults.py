@@ -35,7 +35,7 @@ def server(transactional_db: None, organization: Any, fake: FakeMCPServer) -> MC
         slug="odd",
         title="Odd",
         url=fake.url,
-        timeout=1,
+        timeout=60,
         rules=[{"tool": "*", "do": "allow"}],
     )
     ServerGrant.objects.create(server=server, whole_organization=True)
@@ -78,6 +78,8 @@ async def test_a_call_that_its_server_does_not_answer_is_an_error_that_says_so(
     owner: User, endpoint: Endpoint, fake: FakeMCPServer, fault: Any, ends: str, told: str
 ) -> None:
     fake.on("tools/call", fault)
+    if fault is hang:
+        await MCPServer.objects.as_system().aupdate(timeout=1)
     endpoint.script(calls(("odd__echo", {"text": "x"}), text="Let me see. "), text("It failed."), text("still here"))
     async with await Chat.of(owner) as chat:
         finished = await chat.ask()
@@ -134,7 +136,7 @@ async def test_a_local_server_that_crashes_or_prints_rubbish_costs_its_call_at_m
     await (
         MCPServer.objects.as_system()
         .filter(pk=server.pk)
-        .aupdate(transport="stdio", command=sys.executable, args=[STDIO_FAKE, *flags], url="", timeout=20)
+        .aupdate(transport="stdio", command=sys.executable, args=[STDIO_FAKE, *flags], url="", timeout=60)
     )
     endpoint.script(calls(("odd__environment", {})), text("done"), text("still here"))
     async with await Chat.of(owner) as chat:

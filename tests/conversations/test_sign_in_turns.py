@@ -45,7 +45,7 @@ def server(transactional_db: None, organization: Any, fake: ProtectedMCPServer) 
         title="Notes",
         url=fake.url,
         oauth={},
-        connect_timeout=10,
+        connect_timeout=60,
         rules=[{"tool": "*", "do": "allow"}],
     )
     ServerGrant.objects.create(server=made, whole_organization=True)

@@ -88,19 +88,6 @@ async def test_a_tool_of_a_real_server_is_called_and_its_result_goes_back_to_the
     assert "demo__calculate" in endpoint.requests[0].tools
 
 
-async def test_calls_of_one_round_run_together_and_go_back_in_call_order(owner: User, endpoint: Endpoint) -> None:
-    slow = ("demo__brew_coffee", {"cups": 2, "seconds_per_cup": 0.3})
-    endpoint.script(calls(slow, ADD), text("done"))
-    async with await Chat.of(owner) as chat:
-        finished = await chat.ask()
-        ended = [frame["call_id"] for frame in chat.frames(finished["turn_id"]) if frame["type"] == "call.finished"]
-        made = [part["id"] for part in finished["message"]["parts"] if part["type"] == "call"]
-        assert ended == [made[1], made[0]]
-        assert any(frame["type"] == "call.progress" for frame in chat.frames(finished["turn_id"]))
-    tools = [message for message in endpoint.last.messages if message["role"] == "tool"]
-    assert [message["tool_call_id"] for message in tools] == ["call_1", "call_2"]
-
-
 async def test_the_second_turn_tells_the_model_of_the_first_ones_calls(owner: User, endpoint: Endpoint) -> None:
     endpoint.script(calls(ADD), text("5"), text("again"))
     async with await Chat.of(owner) as chat:
@@ -305,20 +292,6 @@ async def test_each_answer_runs_its_own_call_and_the_turn_waits_for_the_rest(own
         finished = await chat.until("turn.finished")
         statuses = [part["status"] for part in finished["message"]["parts"] if part["type"] == "call"]
         assert statuses == ["denied", "ok"]
-
-
-async def test_an_answer_while_a_sibling_runs_is_picked_up_by_the_running_turn(owner: User, endpoint: Endpoint) -> None:
-    slow = ("demo__brew_coffee", {"cups": 3, "seconds_per_cup": 0.4})
-    endpoint.script(calls(slow, NOTE), text("both"))
-    async with await Chat.of(owner) as chat:
-        await chat.start()
-        card = await chat.until("call.approval")
-        await chat.until("call.progress")
-        await chat.send("call.decide", call_id=card["call_id"], decision="allow_once")
-        first = await chat.until("call.finished")
-        assert (first["call_id"], first["status"]) == (card["call_id"], "ok")
-        finished = await chat.until("turn.finished")
-        assert "turn.waiting" not in [frame["type"] for frame in chat.frames(finished["turn_id"])]
 
 
 async def test_stopping_a_waiting_turn_from_another_tab_ends_it_everywhere(owner: User, endpoint: Endpoint) -> None:
