@@ -119,7 +119,7 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class RoundBegun:
-    """The model has begun to answer `messages`, sent with tools of `tools_tokens`: a cut from here on has its cost."""
+    """The model is asked to answer `messages`, with tools of `tools_tokens`: once it has them, a cut has its cost."""
 
     messages: Sequence[ModelMessage]
     tools_tokens: int

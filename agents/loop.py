@@ -268,12 +268,9 @@ class _Loop:
         completion: Completion | None = None
         messages = _with_hint(self.messages, closing) if closing else self.messages
         stream = self.model.stream(messages, specs, tool_choice="none" if closing else "auto")
-        begun = False
+        yield RoundBegun(messages, self.specs_tokens)
         async with aclosing(cast(AsyncGenerator[ModelEvent, None], stream)) as chunks:
             async for chunk in chunks:
-                if not begun:
-                    begun = True
-                    yield RoundBegun(messages, self.specs_tokens)
                 if self.model_named != self.model.name:
                     self.model_named = self.model.name
                     yield ModelNamed(self.model_named)

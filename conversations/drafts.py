@@ -18,6 +18,7 @@ class Draft:
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         self._parts: list[Part] = [dict(part) for part in parts]
+        self._given = len(self._parts)
         self._open: list[str] | None = None  # chunks of the last part, while it grows
         self._began = 0.0
 
@@ -60,8 +61,8 @@ class Draft:
         return [dict(part) for part in self._parts]
 
     def written_in(self, round: int) -> list[str]:
-        """What the model has written in one round, reasoning too."""
-        parts = (part for part in self.parts() if part.get("round") == round)
+        """What the model has written in one round, reasoning too; not what another turn wrote before it."""
+        parts = (part for part in self.parts()[self._given :] if part.get("round") == round)
         return [part["text"] for part in parts if part["type"] in ("text", "reasoning")]
 
     def text(self) -> str:

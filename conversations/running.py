@@ -15,9 +15,8 @@ from django.conf import settings
 from agents import events
 from agents.loop import CallCancelled, Decided, Spent, run_loop
 from agents.own_tools import TurnToolbox
-from agents.parts import PersonNeeded, PreparedCall, TokenUsage
+from agents.parts import PersonNeeded, PreparedCall
 from agents.providers.openai_chat import OpenAIChatModel
-from agents.providers.usage import estimate_cut
 from agents.stopwatch import Stopwatch
 from chatui.errors import ChatUIError
 from chatui.rows import in_rows
@@ -28,6 +27,7 @@ from conversations.coalescing import Coalescer
 from conversations.drafts import Draft
 from conversations.feed import TurnFeed
 from conversations.frame_bounds import bounded
+from conversations.metering import Meter, Used
 from conversations.models import Message, Question
 from conversations.plans import TurnPlan
 from conversations.toolboxes import open_turn_toolbox
@@ -65,8 +65,7 @@ class TurnTask:
         self._plan: TurnPlan | None = None
         self._draft = Draft()
         self._ending = Message.Status.INTERRUPTED
-        self._usage: dict[str, Any] = {}
-        self._begun: events.RoundBegun | None = None  # of which the model has not said yet what it cost
+        self._meter: Meter | None = None
         self._model_name = ""
         self._round = 1
         self._toolbox: TurnToolbox | None = None
@@ -153,7 +152,8 @@ class TurnTask:
         """Open the toolbox, and run the loop until it ends or parks."""
         self._plan, turn = plan, plan.turn
         self._draft = Draft(turn.message.parts)
-        self._usage = dict(turn.usage)
+        model = OpenAIChatModel(plan.model, when_asked=lambda: self._checkpoints.due(self.turn_id, self._shown))
+        self._meter = Meter(turn.usage, plan.model, model)
         self._watch = Stopwatch(turn.running_seconds, self._loop.time)
         self._round = turn.rounds + 1
         self._asked = {
@@ -165,7 +165,6 @@ class TurnTask:
         }
         for frame in cards.ended_frames(plan):
             self._out.publish(frame)
-        model = OpenAIChatModel(plan.model)
         toolbox = await self._open_toolbox(plan)
         try:
             told = briefing(plan, model, toolbox)
@@ -248,10 +247,11 @@ class TurnTask:
             case events.Noticed(code=code, message=message, detail=detail):
                 self._notice(code, message, detail)
             case events.RoundBegun():
-                self._begun = event
+                assert self._meter is not None
+                self._meter.begin(event)
             case events.UsageReported(usage=usage):
-                self._begun = None
-                self._add_usage(usage)
+                assert self._meter is not None
+                self._tell_usage(self._meter.add(usage))
             case events.ModelNamed(model=name):
                 self._model_name = name
 
@@ -352,26 +352,16 @@ class TurnTask:
         self._draft.add_notice(code, message, detail)
         self._out.publish(wire.Notice(code=code, message=message, detail=detail))
 
-    def _add_usage(self, usage: TokenUsage) -> None:
-        assert self._plan is not None
-        model, total = self._plan.model, self._usage
-        total["input_tokens"] = total.get("input_tokens", 0) + usage.input_tokens
-        total["output_tokens"] = total.get("output_tokens", 0) + usage.output_tokens
-        total["estimated"] = bool(total.get("estimated")) or usage.estimated
-        cost = total.get("cost")
-        if model.input_price is not None and model.output_price is not None:
-            spent = usage.input_tokens * float(model.input_price) + usage.output_tokens * float(model.output_price)
-            cost = round((cost or 0.0) + spent / 1_000_000, 8)
-        total["cost"] = cost
+    def _tell_usage(self, used: Used) -> None:
         self._out.publish(
-            wire.Usage(**{key: total[key] for key in ("input_tokens", "output_tokens", "cost", "estimated")})
+            wire.Usage(**{key: used[key] for key in ("input_tokens", "output_tokens", "cost", "estimated")})
         )
 
     def _count_cut_round(self) -> None:
         """A round that was stopped, or failed, on its way has cost what was sent and what came, whoever says so."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            self._add_usage(estimate_cut(begun.messages, begun.tools_tokens, self._draft.written_in(self._round)))
+        used = self._meter.cut(self._draft.written_in(self._round)) if self._meter is not None else None
+        if used is not None:
+            self._tell_usage(used)
 
     # --- Waiting and rows ---
 
@@ -389,7 +379,8 @@ class TurnTask:
         await hints.tell_owner(conversation, hints.turn_changed(self.turn_id, conversation.pk, status))
 
     def _progress(self, seq: int) -> Progress:
-        return Progress(self._draft.parts(), seq, dict(self._usage), self._watch.seconds(), self._model_name)
+        used = self._meter.so_far(self._draft.written_in(self._round)) if self._meter is not None else {}
+        return Progress(self._draft.parts(), seq, used, self._watch.seconds(), self._model_name)
 
     def _shown(self) -> Progress:
         self._out.flush()

@@ -150,8 +150,8 @@ def end(
 ) -> Ended | None:
     """Leave `leaving` for `outcome`, once: None if another hand was first. Open calls and questions are closed.
 
-    Without `progress` (a stopper, the reaper) what was checkpointed stays. `turn` is the row with its message, where
-    the caller has loaded it and nobody else writes the message.
+    Without `progress` (a stopper, the reaper) what was checkpointed stays, and what it cost is counted. `turn` is the
+    row with its message, where the caller has loaded it and nobody else writes the message.
     """
     with writing():
         owned = Q(pk=turn_id, status=leaving) & (Q(process=process) if process is not None else Q())
@@ -167,18 +167,20 @@ def end(
         if not Turn.objects.filter(owned).update(**fields):
             return None
         if turn is None:
-            turn = Turn.objects.select_related("message").get(pk=turn_id)
+            turn = Turn.objects.select_related("message", "conversation").get(pk=turn_id)
         message = turn.message
         settled: tuple[Settled, ...] = ()
         message.status, message.error = outcome, dict(error) if error else None
+        used = dict(turn.usage if progress is None else progress.usage)
+        if used or progress is not None:
+            message.usage = used or None
         if progress is not None:
             message.parts, message.seq = list(progress.parts), progress.seq
-            message.usage = dict(progress.usage) or None
             message.model = progress.model[:200] or message.model
         if progress is None or (has_calls(message) and (_open_calls(turn_id) or _open_questions(turn_id))):
             settled = _close_calls(turn_id, outcome)
-        if turn is not None and progress is not None and progress.usage:
-            usage.record(turn, progress.usage)
+        if used:
+            usage.record(turn, used)
         message.search_text = "\n".join(
             part["text"] for part in message.parts if part["type"] == "text" and part.get("kind") != "trailing"
         )

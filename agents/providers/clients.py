@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -77,12 +78,26 @@ class _LargeBody(httpx2.AsyncByteStream):
             yield self._body[start : start + 2**18]
 
 
+# Called when a body leaves for the endpoint: what is made known here is that it has a prompt, not that it took it.
+when_sent: ContextVar[Callable[[], None] | None] = ContextVar("when_sent", default=None)
+
+
+async def _chunk_sent(session: object, context: object, chunk: object) -> None:
+    told = when_sent.get()
+    if told is not None:
+        told()
+
+
 class _Transport(AiohttpTransport):
     """The SDK's aiohttp transport over our connector, without cookies and proxies of the environment."""
 
     def __init__(self, base_url: str) -> None:
         def session() -> aiohttp.ClientSession:
-            return aiohttp.ClientSession(connector=_connector(base_url), cookie_jar=aiohttp.DummyCookieJar())
+            trace = aiohttp.TraceConfig()
+            trace.on_request_chunk_sent.append(_chunk_sent)
+            return aiohttp.ClientSession(
+                connector=_connector(base_url), cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[trace]
+            )
 
         super().__init__(verify=netguard.tls_context(), trust_env=False, client=session)
 

@@ -6,7 +6,7 @@ Imports `openai`: import it late.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -35,12 +35,16 @@ DRAIN_SECONDS = 0.05  # for the end of the body after `[DONE]`, so that the conn
 
 
 @asynccontextmanager
-async def opened(settings: ModelSettings, payload: bytes, deadline: float) -> AsyncIterator[Exchange]:
+async def opened(
+    settings: ModelSettings, payload: bytes, deadline: float, when_sent: Callable[[], None]
+) -> AsyncIterator[Exchange]:
     """Send `payload` to `/chat/completions` and read the answer's head by `deadline` (of the loop's clock).
 
-    Raises `EndpointError` for everything that is not an answer with status 200; closing it closes the request.
+    `when_sent` is called when it leaves. Raises `EndpointError` for everything that is not an answer with status 200;
+    closing it closes the request.
     """
     async with clients.borrowed(settings, deadline) as client:
+        watching = clients.when_sent.set(when_sent)
         try:
             async with asyncio.timeout_at(deadline):
                 sent = await client.post(
@@ -53,6 +57,8 @@ async def opened(settings: ModelSettings, payload: bytes, deadline: float) -> As
                 )
         except FAILURES as error:
             raise failure_of(error, settings, "It did not begin to answer in time.") from None
+        finally:
+            clients.when_sent.reset(watching)
         answer = Exchange(cast(httpx2.Response, sent), settings, deadline)
         try:
             yield answer

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import random
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from agents.providers.assembler import Assembler, StreamError
 from agents.providers.chat_model import (
     Capabilities,
     EndpointError,
+    EndpointTimeoutError,
     EndpointUnavailableError,
     EndpointUnreachableError,
 )
@@ -57,10 +58,16 @@ async def _module(name: str) -> ModuleType:
 
 
 class OpenAIChatModel:
-    """A `ChatModel` over the Chat Completions API."""
+    """A `ChatModel` over the Chat Completions API.
 
-    def __init__(self, settings: ModelSettings) -> None:
+    `asked`: the endpoint has the prompt of the stream that runs, or of the last one, and has neither refused it nor
+    failed before its first word; so it has its cost, whatever cuts it. `when_asked` is called when that begins.
+    """
+
+    def __init__(self, settings: ModelSettings, when_asked: Callable[[], None] | None = None) -> None:
         self.settings = settings
+        self.asked = False
+        self._when_asked = when_asked
 
     @property
     def name(self) -> str:
@@ -82,22 +89,33 @@ class OpenAIChatModel:
         callable_names = [tool.name for tool in tools] if tool_choice == "auto" and "tools" in body else []
         payload = encoded(body)
         exchange = await _module("exchange")
+        begun = False
         for attempt in range(self.settings.retries + 1):
+            self.asked = False
             run = _Attempt(self.settings, callable_names, messages)
             deadline = asyncio.get_running_loop().time() + self.settings.first_token_timeout
             try:
-                async with exchange.opened(self.settings, payload, deadline) as answer:
+                async with exchange.opened(self.settings, payload, deadline, self._sent) as answer:
                     while (events := await run.next_events(answer)) is not None:
                         for event in events:
+                            begun = True
                             yield event
             except EndpointError as error:
+                self.asked = self.asked and (begun or isinstance(error, EndpointTimeoutError))
                 if run.started or attempt == self.settings.retries or not _may_retry(error):
                     raise
                 await _pause(_delay(error, attempt))
             else:
+                self.asked = run.answered
                 for event in run.last_events():
                     yield event
                 return
+
+    def _sent(self) -> None:
+        if not self.asked:
+            self.asked = True
+            if self._when_asked is not None:
+                self._when_asked()
 
 
 async def _pause(seconds: float) -> None:
@@ -130,6 +148,10 @@ class _Attempt:
         self._size = 0  # of the answer before the last read
         self._failure: EndpointError | None = None
         self.started = False
+
+    @property
+    def answered(self) -> bool:
+        return self._assembler.answered
 
     async def next_events(self, answer: Exchange) -> list[ModelEvent] | None:
         """What the next read of the answer brings to be shown; None when the answer is whole.

@@ -175,6 +175,23 @@ class TestCounting:
         assert self.tokens() == {"organization": 400, "user": 400}
         assert UsageRecord.objects.as_system().get().input_tokens == 260
 
+    def test_what_a_dead_process_had_spent_is_counted_once_by_who_ends_its_turn(
+        self, actor: Actor, agent: Agent, organization: Organization
+    ) -> None:
+        bound(organization, {"per": "user", "tokens_per_day": 900})
+        turn = begun(actor, agent)
+        spend(actor, turn, 1, input_tokens=60)
+        transitions.claim(turn.pk, "dead")
+        used = {"input_tokens": 100, "output_tokens": 0, "estimated": True, "cost": None}
+        assert transitions.checkpoint("dead", {turn.pk: Progress([], 2, used, 1.0)})
+        assert len(transitions.reap(everything=True)) == 1
+        assert not transitions.reap(everything=True)
+        assert transitions.end(turn.pk, Message.Status.STOPPED, Progress([], 3, used, 1.0), turn=turn) is None
+        record = UsageRecord.objects.as_system().get()
+        assert (record.input_tokens, record.estimated) == (100, True)
+        assert self.tokens() == {"user": 100}
+        assert Message.objects.get(turns=turn).usage == used
+
     def test_what_was_spent_before_a_budget_counts_for_it(
         self, actor: Actor, agent: Agent, organization: Organization
     ) -> None:
@@ -323,7 +340,6 @@ class TestCounting:
 
     @pytest.fixture
     def who(self, agent: Agent, alice: User, bob: User) -> dict[str, Any]:
-        """Rows by whose: Alice is in two groups, and Bob in none."""
         organization = agent.organization
         groups = [Group.objects.create(organization=organization, slug=slug) for slug in ("analysts", "interns")]
         Membership.objects.get(user=alice).groups.set(groups)
@@ -334,7 +350,6 @@ class TestCounting:
     def test_a_named_budget_stands_in_for_that_of_everybody(
         self, agent: Agent, organization: Organization, alice: User, who: Any, per: str, everybody: int, named: int
     ) -> None:
-        """Whoever is named may have more, or less."""
         entry = {"id": str(who[per].pk)}
         budgets = [{"per": per, "tokens_per_day": everybody}, {"per": per, "only": [entry], "tokens_per_day": named}]
         if per == "group":  # the other group's is everybody's

@@ -12,9 +12,11 @@ from django.test import AsyncClient
 from accounts.models import BudgetCounter, Organization, User
 from agents.models import Agent, ModelProfile
 from chatui.rows import in_rows
+from conversations.checkpoints import Checkpoints
 from conversations.models import UsageRecord
+from conversations.transitions import Progress
 from tests.conversations.chat import Chat
-from tests.fakes.endpoint import Endpoint, calls, chunks, delta, failure, text
+from tests.fakes.endpoint import Endpoint, calls, chunks, delta, failure, never, text
 
 
 def tokens(given: int, made: int) -> dict[str, int]:
@@ -110,6 +112,28 @@ async def test_an_answer_that_is_cut_on_its_way_counts_what_was_sent_and_what_ca
         assert counter.tokens == usage["input_tokens"] + usage["output_tokens"]
         await chat.send("turn.start", **question, request_id=str(uuid4()))
         assert (await chat.until("error"))["code"] == "budget_exceeded"
+
+
+async def test_an_answer_that_is_stopped_before_its_first_word_counts_what_was_sent_once(
+    owner: User, agent: Agent, organization: Organization, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = [{"per": "user", "tokens_per_day": 900}]
+    await in_rows(lambda: Organization.objects.filter(pk=organization.pk).update(budgets=budgets))
+    taken: asyncio.Queue[Progress] = asyncio.Queue()
+    monkeypatch.setattr(Checkpoints, "due", lambda self, turn_id, take: taken.put_nowait(take()))
+    endpoint.script(never())
+    async with await Chat.of(owner) as chat:
+        turn_id = await chat.start("why?")
+        stored = await taken.get()  # what a process leaves behind that dies here
+        await chat.send("turn.stop", turn_id=str(turn_id))
+        finished = await chat.until("turn.finished")
+    usage = finished["message"]["usage"]
+    assert (finished["outcome"], usage["output_tokens"], usage["estimated"]) == ("stopped", 0, True)
+    assert usage["input_tokens"] > 0
+    assert stored.usage == usage
+    record = await UsageRecord.objects.as_system().aget()
+    assert (record.input_tokens, record.estimated) == (usage["input_tokens"], True)
+    assert (await BudgetCounter.objects.as_system().aget()).tokens == usage["input_tokens"]
 
 
 async def test_an_answer_that_never_began_costs_nothing(owner: User, agent: Agent, endpoint: Endpoint) -> None:
