@@ -19,7 +19,7 @@ import pytest
 
 from mcpservers.discovery import discover
 from mcpservers.schemas import DIALECTS, Quarantined, repair
-from tests.fakes.mcp_installed import CACHE
+from tests.fakes.installed import CACHE
 from tests.fakes.mcp_targets import managed, target
 from tests.mcpservers.accepting import assert_accepted
 
@@ -65,7 +65,7 @@ SERVERS = (
 
 def command_of(server: Server) -> list[str]:
     """Its command, installed alone into the cache: what one needs is not what another needs."""
-    where = CACHE / "many" / f"{server.package.replace('/', '+')}@{server.version}"
+    where = CACHE / "mcp-servers" / "many" / f"{server.package.replace('/', '+')}@{server.version}"
     if not where.exists():
         fresh = where.with_name(f"{where.name}.{os.getpid()}")
         _install(server, fresh)
@@ -91,7 +91,7 @@ def found() -> Any:
     rows: list[dict[str, Any]] = []
     yield rows
     if rows:
-        (CACHE / "real-servers.json").write_text(json.dumps(rows, indent=1))
+        (CACHE / "mcp-servers" / "real-servers.json").write_text(json.dumps(rows, indent=1))
         print("\n" + table(rows))
 
 
@@ -110,7 +110,7 @@ async def test_every_tool_of_a_real_server_is_accepted_by_every_dialect(
 ) -> None:
     settings.VAR_DIR = tmp_path
     program, *args = command_of(server)
-    where = CACHE / "many" / f"{server.package.replace('/', '+')}@{server.version}"
+    where = CACHE / "mcp-servers" / "many" / f"{server.package.replace('/', '+')}@{server.version}"
     env = {**server.env, **({} if server.npm else {"PYTHONPATH": str(where)})}
     local = target(
         transport="stdio", command=program, args=[*args, *server.args], env=env, timeout=60, connect_timeout=120
