@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from chatui.errors import ChatUIError
-from chatui.netguard import GuardedTransport
 from mcpservers.errors import NotReadyError, ServerUnavailableError, SignInRequiredError
 from mcpservers.mending import MendedBody, MendedEvents
+from mcpservers.oauth.proving import ProvingTransport
 from mcpservers.signing import Signer
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ call_note: ContextVar[CallNote | None] = ContextVar("call_note", default=None)
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, ChatUIError)
 
 
-class SessionTransport(GuardedTransport):
+class SessionTransport(ProvingTransport):
     """The guarded transport of one MCP connection, which signs what it sends.
 
     Once `established`, a request that fails on the network fails alone: the SDK is handed a JSON-RPC error instead

@@ -14,8 +14,10 @@ import httpx2
 from chatui.errors import ChatUIError
 from chatui.netguard import origin
 from mcpservers.credentials import TokenSource, union, wants_more
-from mcpservers.errors import SignInRequiredError, account_refused
+from mcpservers.errors import ServerUnavailableError, SignInRequiredError, account_refused
 from mcpservers.oauth.challenges import Challenge, parse_challenge
+from mcpservers.oauth.dpop import BoundToken
+from mcpservers.oauth.proving import refused_proof, sign
 
 if TYPE_CHECKING:
     from mcpservers.errors import SignInReason
@@ -54,7 +56,7 @@ class Signer:
         token = await source.current()
         for _ in range(RENEWALS):
             response = await send(self._signed(request, token))
-            if response.status_code != 401:
+            if response.status_code != 401 or (isinstance(token, BoundToken) and refused_proof(response)):
                 return await self._judged(response)
             await response.aclose()
             token = await source.renewed(token)
@@ -74,7 +76,7 @@ class Signer:
     def _signed(self, request: httpx2.Request, token: str) -> httpx2.Request:
         self._target.sends(token)
         self._last = token
-        request.headers["authorization"] = f"Bearer {token}"
+        sign(request, token)
         return request
 
     async def _put_late_headers(self, request: httpx2.Request) -> None:
@@ -96,7 +98,18 @@ class Signer:
         await response.aclose()
         if response.status_code == 403:
             raise self._required("insufficient_scope", challenge)
+        if challenge.refused_proof and isinstance(self._last, BoundToken):
+            raise self._proof_refused(challenge)
         raise self._required("refused" if self._target.source is not None else "none", challenge)
+
+    def _proof_refused(self, challenge: Challenge) -> ServerUnavailableError:
+        """Neither another token nor a sign-in would help."""
+        said = ": ".join(filter(None, (challenge.refused_proof, challenge.description)))
+        message = f"“{self._target.title}” does not accept our proofs ({self._target.redact(said)})."
+        return ServerUnavailableError(
+            f"{message} A clock may be wrong, ours or its own, or a proxy changes its address (see “dpop”).",
+            public_message=f"{message} Try again later, or tell an administrator.",
+        )
 
     def _required(self, reason: SignInReason, challenge: Challenge) -> ChatUIError:
         target, account = self._target, self._target.account

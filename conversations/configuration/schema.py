@@ -123,6 +123,7 @@ class OAuth(Section):
     prompt: str | None = None
     grant: str | None = None
     allow_missing_pkce: bool | None = None
+    dpop: bool | None = None
     legacy_endpoints: bool | None = None
     share_tools: bool | None = None
     obo: OnBehalf | None = None

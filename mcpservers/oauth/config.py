@@ -17,7 +17,7 @@ OBO_GRANTS = ("token-exchange", "jwt-bearer", "id-jag")
 SECRETS = ("client_secret", "private_key", "assertion")
 _TEXTS = (*SECRETS, "client_id", "key_id", "key_algorithm", "prompt")
 _ADDRESSES = ("issuer", "authorization_endpoint", "token_endpoint", "revocation_endpoint")
-_SWITCHES = ("allow_missing_pkce", "legacy_endpoints", "share_tools")
+_SWITCHES = ("allow_missing_pkce", "dpop", "legacy_endpoints", "share_tools")
 KEYS = frozenset({*_TEXTS, *_ADDRESSES, *_SWITCHES, "scopes", "auth_method", "grant", "resource", "obo"})
 OBO_KEYS = frozenset({"grant", "scopes", "audience", "token_endpoint", "resource"})
 

@@ -47,7 +47,7 @@ async def discover(server: MCPServer, *, challenge: Challenge | None = None, fre
     if not fresh:
         kept = await in_rows(_kept, server)
         if kept is not None and (challenge is None or challenge.resource_metadata in ("", kept.resource_metadata)):
-            return await _with_scopes(server, kept, challenge)
+            return await _as_challenged(server, kept, challenge)
     try:
         async with asyncio.timeout(SECONDS), Web(extra=server.allowances) as web:
             found, seconds = await _found(web, server, challenge)
@@ -71,14 +71,20 @@ async def lately(server: MCPServer) -> Discovered:
         return stale
 
 
-async def _with_scopes(server: MCPServer, kept: Discovered, challenge: Challenge | None) -> Discovered:
-    """`kept` with the scopes that the server now names for a start; those of a step-up are for that alone."""
-    if challenge is None or not challenge.scope or challenge.error == "insufficient_scope" or configured_scopes(server):
+async def _as_challenged(server: MCPServer, kept: Discovered, challenge: Challenge | None) -> Discovered:
+    """`kept` with what the server now says: that it takes bound tokens, and the scopes that it names for a start.
+
+    Those of a step-up are for that alone.
+    """
+    if challenge is None:
         return kept
-    if challenge.scope == kept.scopes:
-        return kept
-    changed = replace(kept, scopes=challenge.scope)
-    await in_rows(_update, server, changed)
+    changed = kept
+    if challenge.scope and challenge.error != "insufficient_scope" and not configured_scopes(server):
+        changed = replace(changed, scopes=challenge.scope)
+    if not kept.dpop and _binds_tokens(server.oauth or {}, None, kept.dpop_algorithms, challenge):
+        changed = replace(changed, dpop=True)
+    if changed != kept:
+        await in_rows(_update, server, changed)
     return changed
 
 
@@ -99,12 +105,22 @@ async def _found(web: Web, server: MCPServer, challenge: Challenge | None) -> tu
         found, held = await _issuer_metadata(web, places, oauth, guessed=not issuers, extra=server.allowances)
     scopes = configured_scopes(server) or challenge.scope or scopes_in((own or {}).get("scopes_supported"))
     said = Discovered(resource=resource, scopes=scopes, resource_metadata=where, **found)
+    said = replace(said, dpop=_binds_tokens(oauth, own, said.dpop_algorithms, challenge))
     return said, max(LEAST_SECONDS, min(seconds, held, MOST_SECONDS))
 
 
 def configured_scopes(server: MCPServer) -> tuple[str, ...]:
     """The scopes that an admin entered; they replace those that the server names."""
     return scopes_in((server.oauth or {}).get("scopes"))
+
+
+def _binds_tokens(
+    oauth: Mapping[str, Any], own: Mapping[str, Any] | None, algorithms: Iterable[str], challenge: Challenge
+) -> bool:
+    wanted = oauth.get("dpop")
+    if isinstance(wanted, bool):
+        return wanted
+    return metadata.binds_tokens(own or {}, algorithms, challenged=challenge.dpop)
 
 
 def _resource(oauth: Mapping[str, Any], own: Mapping[str, Any] | None, url: str) -> str:
@@ -262,9 +278,11 @@ def _read(server: MCPServer, **narrow: Any) -> Discovered | None:
 
 
 def told_by(row: OAuthDiscovery, server: MCPServer) -> Discovered:
-    """What a row of `server` says, with the scopes that the definition names now."""
-    found, configured = Discovered.from_json(row.document), configured_scopes(server)
-    return replace(found, scopes=configured) if configured else found
+    """What a row of `server` says, with the scopes and the `dpop` that the definition names now."""
+    found, dpop = Discovered.from_json(row.document), (server.oauth or {}).get("dpop")
+    if scopes := configured_scopes(server):
+        found = replace(found, scopes=scopes)
+    return replace(found, dpop=dpop) if isinstance(dpop, bool) else found
 
 
 def _store(server: MCPServer, found: Discovered, seconds: float) -> None:

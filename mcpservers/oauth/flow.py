@@ -15,7 +15,7 @@ from chatui.rows import in_rows
 from chatui.text import shorten
 from mcpservers.errors import LinkError
 from mcpservers.models import LinkedAccount, MCPServer, OAuthClient
-from mcpservers.oauth import attempts, client_auth, client_metadata, registration
+from mcpservers.oauth import attempts, client_auth, client_metadata, dpop, registration
 from mcpservers.oauth.attempts import Taken
 from mcpservers.oauth.challenges import scopes_in
 from mcpservers.oauth.discovery import configured_scopes, discover
@@ -238,7 +238,8 @@ async def _redeem(taken: Taken, code: str) -> LinkedAccount:
     credentials = client_auth.credentials_of(client, taken.server)
     async with Web(extra=taken.server.allowances) as web:
         try:
-            granted = await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form)
+            key = dpop.new_key() if discovered.dpop else ""
+            granted = await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form, key=key)
         except GrantRefusedError as refusal:
             raise await _explained(refusal, client) from None
         granted = _with_scopes(granted, taken.scopes)

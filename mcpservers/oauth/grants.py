@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from chatui.text import shorten
 from mcpservers.errors import LinkError
+from mcpservers.oauth import dpop
 from mcpservers.oauth.challenges import scopes_in
 from mcpservers.oauth.client_auth import Credentials
 from mcpservers.oauth.web import Answer, Web
@@ -25,12 +26,16 @@ _SECRET_FIELDS = ("code", "code_verifier", "refresh_token", "assertion", "subjec
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _BEGINNING = 24  # characters by which a secret is recognized
-_PASSING = frozenset({"temporarily_unavailable", "server_error", "slow_down", "authorization_pending"})
+_PASSING = dpop.PROOF_ERRORS | {"temporarily_unavailable", "server_error", "slow_down", "authorization_pending"}
+_BOUND = dpop.SCHEME.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Tokens. `seconds` is how long the access token lives (None: not known); `said` is the rest of the answer."""
+    """Tokens. `seconds` is how long the access token lives (None: not known); `said` is the rest of the answer.
+
+    With a `key` the request had a proof of it: then it is needed to refresh, whatever `kind` the access token is of.
+    """
 
     access_token: str = field(repr=False)
     refresh_token: str = field(default="", repr=False)
@@ -38,11 +43,26 @@ class Granted:
     scopes: tuple[str, ...] | None = None  # None: as asked for
     seconds: float | None = None
     said: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    kind: str = "bearer"  # in lower case
+    key: str = field(default="", repr=False)
+
+    @property
+    def token(self) -> str:
+        """The access token, as it is to be sent."""
+        return dpop.token_in(self.tokens())
 
     def tokens(self, kept: Mapping[str, Any] | None = None) -> dict[str, str]:
-        """As they are stored; a refresh token that the answer left out stays (RFC 6749, section 6)."""
-        found = {"access_token": self.access_token}
-        refresh = self.refresh_token or str((kept or {}).get("refresh_token") or "")
+        """As they are stored; a refresh token that the answer left out stays (RFC 6749, section 6).
+
+        Unless it is bound to a key that is given up with this.
+        """
+        found, kept = {"access_token": self.access_token}, kept or {}
+        if self.key:
+            found[dpop.KEY] = self.key
+        if self.kind == _BOUND:
+            found[dpop.KIND] = dpop.SCHEME
+        same = kept.get(dpop.KEY, self.key) == self.key
+        refresh = self.refresh_token or str((same and kept.get("refresh_token")) or "")
         if refresh:
             found["refresh_token"] = refresh
         return found
@@ -84,18 +104,41 @@ async def request_token(
     credentials: Credentials,
     form: Mapping[str, str],
     kinds: Collection[str] = ("bearer",),
+    *,
+    key: str = "",
 ) -> Granted:
-    """The tokens, of one of the `kinds`, that `endpoint` gives for `form`.
+    """The tokens, of one of the `kinds`, that `endpoint` gives for `form`; with a `key` it may bind them to that.
 
     Raises `GrantRefusedError`; `LinkError` for what is no answer.
     """
-    headers, proof = credentials.apply(issuer)
-    answer = await web.post_form(endpoint, {**form, **proof}, headers)
+    answer = await _asked(web, endpoint, issuer, credentials, form, key)
+    if key and _wants_nonce(answer):
+        answer = await _asked(web, endpoint, issuer, credentials, form, key)
     try:
-        return granted(answer, kinds)
+        return replace(granted(answer, (*kinds, _BOUND) if key else kinds), key=key)
     except GrantRefusedError as error:
         secrets = [credentials.secret, *(form[name] for name in _SECRET_FIELDS if name in form)]
         raise error.without(secrets) from None  # servers repeat what they refuse
+
+
+async def _asked(
+    web: Web, endpoint: str, issuer: str, credentials: Credentials, form: Mapping[str, str], key: str
+) -> Answer:
+    """One request; whatever is signed for it is good for this one alone. The issuer's nonce is remembered."""
+    headers, proof = credentials.apply(issuer)
+    if key:
+        nonce = dpop.OF_ISSUERS.of(endpoint, key)
+        headers = {**headers, dpop.PROOF: dpop.proof("POST", endpoint, key=key, nonce=nonce)}
+    answer = await web.post_form(endpoint, {**form, **proof}, headers)
+    if key:
+        dpop.OF_ISSUERS.keep(endpoint, key, answer.headers)
+    return answer
+
+
+def _wants_nonce(answer: Answer) -> bool:
+    """RFC 9449, section 8: the grant was not looked at."""
+    refused = answer.status in (400, 401) and dpop.NONCE in answer.headers
+    return refused and (answer.fields() or {}).get("error") == dpop.WANTS_NONCE
 
 
 def granted(answer: Answer, kinds: Collection[str] = ("bearer",)) -> Granted:
@@ -114,7 +157,7 @@ def granted(answer: Answer, kinds: Collection[str] = ("bearer",)) -> Granted:
         raise _unusable(answer, "holds a token that no header can carry")
     kind = said.get("token_type", "bearer")
     if not isinstance(kind, str) or kind.strip().lower() not in kinds:
-        raise _unusable(answer, "holds a token of a kind that is not used here (only bearer tokens are)")
+        raise _unusable(answer, "holds a token of a kind that was not asked for")
     return Granted(
         access_token=token,
         refresh_token=_text(said.get("refresh_token")),
@@ -122,6 +165,7 @@ def granted(answer: Answer, kinds: Collection[str] = ("bearer",)) -> Granted:
         scopes=scopes_in(said["scope"]) if isinstance(said.get("scope"), str | list) else None,
         seconds=lifetime(said.get("expires_in")),
         said={key: value for key, value in said.items() if not key.endswith("token")},
+        kind=kind.strip().lower(),
     )
 
 

@@ -65,7 +65,7 @@ async def _userinfo(web: Web, granted: Granted, discovered: Discovered) -> dict[
     if not place or urlsplit(place).netloc != urlsplit(discovered.token_endpoint).netloc:
         return {}
     try:
-        answer = await web.get(place, {"authorization": f"Bearer {granted.access_token}"})
+        answer = await web.get(place, token=granted.token)
     except LinkError:
         return {}
     return (answer.json() or {}) if answer.status == 200 else {}

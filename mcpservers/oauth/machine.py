@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from chatui.rows import in_rows, writing
 from mcpservers.models import LinkedAccount, MCPServer
-from mcpservers.oauth import client_auth, registration
+from mcpservers.oauth import client_auth, dpop, registration
 from mcpservers.oauth.config import WORKLOAD
 from mcpservers.oauth.discovery import lately
 from mcpservers.oauth.grants import JWT_BEARER, Granted, GrantRefusedError, request_token
@@ -67,7 +67,8 @@ async def redeem(account: LinkedAccount) -> Granted:
             form["resource"] = discovered.resource
         credentials = await in_rows(client_auth.credentials_of, account.client, server)
         try:
-            return await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form)
+            key = (account.tokens.get(dpop.KEY) or dpop.new_key()) if discovered.dpop else ""
+            return await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form, key=key)
         except GrantRefusedError as refusal:
             if refusal.error != "invalid_grant" or "assertion" not in form:
                 raise

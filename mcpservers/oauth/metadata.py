@@ -11,6 +11,7 @@ from chatui.netguard import AddressRefusedError, Extra, check_url
 from mcpservers.errors import LinkError
 from mcpservers.oauth.challenges import scopes_in
 from mcpservers.oauth.config import is_web_address
+from mcpservers.oauth.dpop import ALGORITHM
 
 _LONGEST = 2000
 _OPTIONAL = ("registration_endpoint", "revocation_endpoint", "userinfo_endpoint")
@@ -31,6 +32,8 @@ class Discovered:
     scopes_supported: tuple[str, ...] = ()
     auth_methods: tuple[str, ...] = ()  # token_endpoint_auth_methods_supported
     prompts: tuple[str, ...] = ()  # prompt_values_supported
+    dpop_algorithms: tuple[str, ...] = ()  # dpop_signing_alg_values_supported
+    dpop: bool = False  # tokens are to be bound to a key of ours
     client_id_metadata: bool = False  # client_id_metadata_document_supported
     sends_iss: bool = False  # authorization_response_iss_parameter_supported
     pkce: bool = True  # S256 is announced; else an admin allowed that it is not
@@ -132,6 +135,17 @@ def issuers_in(document: Mapping[str, Any]) -> list[str]:
     return [each for each in said if is_web_address(each)][:10] if isinstance(said, list) else []
 
 
+def binds_tokens(own: Mapping[str, Any], algorithms: Iterable[str], *, challenged: bool) -> bool:
+    """Whether tokens are to be bound to a key of ours, by the server's metadata and its issuer's `algorithms`.
+
+    Many issuers could, for servers that take bearer tokens alone: so the server itself has to say that it takes bound
+    ones, in its challenge (RFC 9449, section 7.1) or in its metadata (RFC 9728, section 2).
+    """
+    taken, given = _words(own.get("dpop_signing_alg_values_supported")), tuple(algorithms)
+    says = challenged or bool(taken) or own.get("dpop_bound_access_tokens_required") is True
+    return says and all(ALGORITHM in each for each in (taken, given) if each)
+
+
 def same_issuer(one: str, other: str) -> bool:
     """Equal texts (RFC 8414, 3.3); a host alone is the same address with its slash and without (RFC 3986, 6.2.3)."""
     bare = urlsplit(one).path in ("", "/") and urlsplit(other).path in ("", "/")
@@ -167,6 +181,7 @@ def endpoints_in(
         "scopes_supported": scopes_in(document.get("scopes_supported")),
         "auth_methods": _words(document.get("token_endpoint_auth_methods_supported")),
         "prompts": _words(document.get("prompt_values_supported")),
+        "dpop_algorithms": _words(document.get("dpop_signing_alg_values_supported")),
         "client_id_metadata": document.get("client_id_metadata_document_supported") is True,
         "sends_iss": document.get("authorization_response_iss_parameter_supported") is True,
         "pkce": _pkce(document.get("code_challenge_methods_supported"), issuer, allow_missing_pkce),

@@ -15,7 +15,7 @@ from accounts.audit import Target
 from chatui.rows import in_rows
 from mcpservers.errors import LinkError, ServerUnavailableError, SignInRequiredError, account_refused
 from mcpservers.models import LinkedAccount, OAuthClient
-from mcpservers.oauth import client_auth, leases, machine, registration
+from mcpservers.oauth import client_auth, dpop, leases, machine, registration
 from mcpservers.oauth.discovery import lately
 from mcpservers.oauth.grants import Granted, GrantRefusedError, request_token
 from mcpservers.oauth.tokenrows import State, TokenRow, read, rows_of
@@ -131,7 +131,8 @@ async def _refresh(account: LinkedAccount) -> Granted:
     credentials = client_auth.credentials_of(client, account.server)
     async with Web(extra=account.server.allowances) as web:
         try:
-            return await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form)
+            key = str(account.tokens.get(dpop.KEY) or "")
+            return await request_token(web, discovered.token_endpoint, discovered.issuer, credentials, form, key=key)
         except GrantRefusedError as refusal:
             if refusal.of_client and client.source == OAuthClient.Source.DYNAMIC:
                 await in_rows(registration.drop, client.pk)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from chatui.errors import ChatUIError
 from mcpservers.errors import SignInReason, SignInRequiredError, account_refused
 from mcpservers.models import LinkedAccount
+from mcpservers.oauth.dpop import token_in
 
 State = LinkedAccount.State
 LEAST_SECONDS = 5.0  # what a token must still live to be sent
@@ -47,7 +48,7 @@ class TokenRow:
 
     @property
     def token(self) -> str:
-        return self.tokens.get("access_token", "")
+        return token_in(self.tokens)
 
     @property
     def renewable(self) -> bool:

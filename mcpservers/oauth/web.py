@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx2
 
 from chatui.errors import ChatUIError
-from chatui.netguard import AddressRefusedError, Extra, GuardedTransport, RedirectRefusedError
+from chatui.netguard import AddressRefusedError, Extra, RedirectRefusedError
 from chatui.text import clean_json
 from mcpservers.errors import LinkError
+from mcpservers.oauth.proving import ProvingTransport, sign
 
 MAX_BYTES = 2**20
 SECONDS = 10.0
@@ -62,7 +63,7 @@ class Web:
     """
 
     def __init__(self, *, extra: Extra = (), seconds: float = SECONDS) -> None:
-        self._transport = GuardedTransport(extra=extra, max_bytes=MAX_BYTES, connections=10)
+        self._transport = ProvingTransport(extra=extra, max_bytes=MAX_BYTES, connections=10)
         self._client = httpx2.AsyncClient(
             transport=self._transport,
             headers={"user-agent": "chatui", "accept": "application/json"},
@@ -77,8 +78,9 @@ class Web:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:
-        return await self._send("GET", url, headers=headers)
+    async def get(self, url: str, *, token: str = "") -> Answer:
+        """`token`: an access token to show."""
+        return await self._send("GET", url, token=token)
 
     async def head_of_get(self, url: str, headers: Mapping[str, str]) -> Answer:
         """Read no more than status and headers."""
@@ -95,11 +97,13 @@ class Web:
     async def post_json(self, url: str, value: Mapping[str, Any]) -> Answer:
         return await self._send("POST", url, json=value, extensions=_STAY)
 
-    async def _send(self, method: str, url: str, *, read: bool = True, **options: Any) -> Answer:
+    async def _send(self, method: str, url: str, *, read: bool = True, token: str = "", **options: Any) -> Answer:
         host = urlsplit(url).hostname or url
         try:
             async with asyncio.timeout(self._seconds):
                 request = self._client.build_request(method, url, **options)
+                if token:
+                    sign(request, token)
                 response = await self._client.send(request, stream=True)
                 try:
                     body = await _bounded(response) if read else b""

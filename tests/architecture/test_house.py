@@ -68,6 +68,7 @@ MAY: dict[str, frozenset[str]] = {
     "mcpservers/clients.py": _HTTP | {"mcp.client", "mcp.Client"},
     "mcpservers/leanhttp.py": _HTTP,
     "mcpservers/mending.py": _HTTP,
+    "mcpservers/oauth/proving.py": _HTTP,
     "mcpservers/oauth/web.py": _HTTP,
     "mcpservers/sessionhttp.py": _HTTP,
     "mcpservers/signing.py": _HTTP,

@@ -55,16 +55,13 @@ REFUSED = {
     "auth/iss-unexpected": "issuer_mismatch",
     "auth/iss-normalized": "issuer_mismatch",
 }
-# The checks that fail where an extension is not built, or where the suite errs; docs/reference/conformance.md says why.
-_DPOP = {f"sep-1932-client-{check}" for check in ("token-request-proof", "dpop-auth-scheme", "fresh-proof")}
+# The checks that fail where the suite errs; docs/reference/conformance.md says why.
 FAILING = {
     ("0.1.16", "auth/2025-03-26-oauth-metadata-backcompat"): {
         "client-registration",
         "authorization-request",
         "token-request",
     },
-    ("0.2.0-alpha.12", "auth/dpop"): _DPOP,
-    ("0.2.0-alpha.12", "auth/dpop-nonce"): _DPOP | {"sep-1932-client-as-nonce", "sep-1932-client-rs-nonce"},
 }
 # What both versions have is played in both by `make conformance`, and in the newer one by every run of the tests.
 WHOLE = os.environ.get("CONFORMANCE") == "whole"

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tests.fakes.authpages import check_resource, find_client
 from tests.fakes.authstate import JSON, Client, OAuthRefusal, Person, Token, bent, within, words
+from tests.fakes.proofs import ProofRefused
 
 if TYPE_CHECKING:
     from tests.fakes.authserver import FakeAuthServer, Heard
@@ -33,14 +34,43 @@ async def token(heard: Heard) -> web.StreamResponse:
     if grant is None:
         raise OAuthRefusal("unsupported_grant_type")
     client = await authenticate(heard)
-    said = bent(grant(heard.server, client, heard.form), heard.server.token_changes)
+    jkt = _proved(heard)
+    said = bent(_bound(heard.server, client, grant(heard.server, client, heard.form), jkt), heard.server.token_changes)
     if grant is _refresh:
         said = bent(said, heard.server.refresh_changes)
     headers = {"Cache-Control": "no-store"}
+    if heard.server.proofs.nonce:
+        headers["DPoP-Nonce"] = heard.server.proofs.nonce
     if heard.server.form_encoded:
         body = urlencode({name: str(value) for name, value in said.items()})
         return web.Response(text=body, content_type="application/x-www-form-urlencoded", headers=headers)
     return web.json_response(said, headers=headers)
+
+
+def _proved(heard: Heard) -> str:
+    """The thumbprint of the key that the request proves, "" without a proof (RFC 9449 5). Before any grant is spent."""
+    server, proof = heard.server, heard.headers.get("dpop", "")
+    jkt = ""
+    if server.dpop and proof:
+        try:
+            jkt = server.proofs.check(proof, heard.method, server.url("token"))
+        except ProofRefused as refused:
+            raise OAuthRefusal(refused.error, refused.description) from None
+    old = server.memory.find(heard.form.get("refresh_token", ""), "refresh")
+    if old is not None and old.jkt and old.jkt != jkt:
+        raise OAuthRefusal("invalid_grant", "the refresh token is bound to another key")
+    return jkt
+
+
+def _bound(server: FakeAuthServer, client: Client, said: JSON, jkt: str) -> JSON:
+    """What was granted, bound to the key: a public client's refresh token always, the access token as is wanted."""
+    access, refresh = (server.memory.tokens.get(str(said.get(name))) for name in ("access_token", "refresh_token"))
+    if refresh is not None and client.auth_method == "none":
+        refresh.jkt = jkt
+    if access is None or not jkt or "token_type" in server.token_changes:
+        return said
+    access.jkt = jkt
+    return said | {"token_type": "DPoP"}
 
 
 async def revoke(heard: Heard) -> web.StreamResponse:

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.fakes import authgrants, authpages
 from tests.fakes.authstate import JSON, PEOPLE, Client, Memory, OAuthRefusal, Person, Token, bent
+from tests.fakes.proofs import Proofs
 
 T = TypeVar("T")
 CODE, REFRESH, CREDENTIALS = "authorization_code", "refresh_token", "client_credentials"
@@ -89,6 +90,7 @@ class FakeAuthServer:
     trusts: FakeAuthServer | None = None  # whose identity assertions it takes
     workloads: JSON = field(default_factory=dict)  # PEM of the public keys of platforms, by their issuer
     known_elsewhere_as: str = ""  # the client that its own assertions are for, at whoever trusts it
+    dpop: bool = False  # binds tokens to the key of a proof (RFC 9449)
     # --- Lies: merged into what it says; None removes a key ---
     metadata_changes: JSON = field(default_factory=dict)
     redirect_changes: JSON = field(default_factory=dict)
@@ -104,6 +106,7 @@ class FakeAuthServer:
         self.pending: dict[str, dict[str, str]] = {}  # authorization requests on the consent page
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.key_id = secrets.token_hex(4)
+        self.proofs = Proofs()  # whose `nonce` may be set
         self.closed = asyncio.Event()
         self._handlers: dict[str, Handler] = {}
         self._changed = asyncio.Condition()
@@ -191,6 +194,8 @@ class FakeAuthServer:
             said["registration_endpoint"] = self.url("register")
         if self.documents:
             said["client_id_metadata_document_supported"] = True
+        if self.dpop:
+            said["dpop_signing_alg_values_supported"] = ["ES256"]
         return bent(said, self.metadata_changes)
 
     def jwks(self) -> JSON:
@@ -242,8 +247,9 @@ class FakeAuthServer:
             return await USUAL[heard.endpoint](heard)
         except OAuthRefusal as refusal:
             said = {"error": refusal.error, "error_description": refusal.description}
-            challenge = {"WWW-Authenticate": 'Basic realm="fake"'} if refusal.status == 401 else {}
-            return web.json_response(said, status=refusal.status, headers=challenge)
+            headers = {"WWW-Authenticate": 'Basic realm="fake"'} if refusal.status == 401 else {}
+            headers |= {"DPoP-Nonce": self.proofs.nonce} if self.proofs.nonce else {}
+            return web.json_response(said, status=refusal.status, headers=headers)
 
 
 # --- Endpoints --------------------------------------------------------------------------------------------------------
@@ -290,8 +296,13 @@ async def _register(heard: Heard) -> web.StreamResponse:
 
 async def _userinfo(heard: Heard) -> web.StreamResponse:
     scheme, _, value = heard.headers.get("authorization", "").partition(" ")
-    token = heard.server.valid(value) if scheme == "Bearer" else None
-    if token is None or token.person is None:
+    token = heard.server.valid(value)
+    if token is not None and token.jkt:
+        proof = heard.headers.get("dpop", "")
+        bound = scheme == "DPoP" and token.jkt == heard.server.proofs.check(
+            proof, heard.method, heard.server.url("userinfo"), value
+        )
+    if token is None or token.person is None or not (bound if token.jkt else scheme == "Bearer"):
         return web.Response(status=401, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
     return web.json_response(authgrants.claims(token.person))
 

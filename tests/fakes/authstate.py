@@ -70,6 +70,7 @@ class Token:
     nonce: str = ""
     audience: str = ""
     actor: str = ""  # the client that acts on behalf of `person`, after an exchange
+    jkt: str = ""  # the thumbprint of the key that it is bound to
 
     @property
     def active(self) -> bool:

@@ -32,7 +32,7 @@ def plant(server: MCPServer, user: User, canary: str) -> LinkedAccount:
     client = OAuthClient.objects.create(
         **of, issuer=ISSUER, source="dynamic", client_id="dyn-1", secrets={"client_secret": f"{canary}-client-secret"}
     )
-    kinds = ("access_token", "refresh_token", "id_token")
+    kinds = ("access_token", "refresh_token", "id_token", "dpop_key")
     tokens = {kind: f"{canary}-{kind}" for kind in kinds}
     linked = {**of, "binding": server.oauth_binding(), "issuer": ISSUER, "client": client, "tokens": tokens}
     linked |= {"scopes": ["notes:read"], "is_default": True}

@@ -18,6 +18,7 @@ import httpx2
 from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.authstate import Token, bent
 from tests.fakes.mcp_server import JSON, Exchange, FakeMCPServer, Handler
+from tests.fakes.proofs import ProofRefused, Proofs
 
 WHOAMI: JSON = {
     "name": "whoami",
@@ -59,6 +60,9 @@ class ProtectedMCPServer(FakeMCPServer):
     prm_changes: JSON = field(default_factory=dict)
     same_origin: bool = False  # the authorization server answers at this origin, too
     refuse_all: bool = False  # 401 for whatever token
+    dpop: bool = False  # its challenge names DPoP, and it takes the tokens that are bound to a key
+    known_as: str = ""  # the origin that it takes for its own, as behind a proxy that nobody told it of
+    proofs: Proofs = field(default_factory=Proofs)  # whose `nonce` may be set
     seen: list[tuple[str, str, str]] = field(default_factory=list)  # (owner, method, tool) of every admitted POST
     owners: dict[str, str] = field(default_factory=dict)  # session -> owner
     trespasses: list[str] = field(default_factory=list)  # sessions used with another owner's token
@@ -106,6 +110,11 @@ class ProtectedMCPServer(FakeMCPServer):
 
     # --- The door ---------------------------------------------------------------------------------------------------
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._proved: set[int] = set()  # ids of the headers of exchanges, which are all kept
+        self._errors: dict[int, str] = {}
+
     async def __aenter__(self) -> ProtectedMCPServer:
         await super().__aenter__()
         if self.same_origin:
@@ -131,27 +140,44 @@ class ProtectedMCPServer(FakeMCPServer):
 
         return guarded
 
+    @property
+    def _scheme(self) -> str:
+        return "DPoP" if self.dpop else "Bearer"
+
     def _is_open(self, exchange: Exchange) -> bool:
         methods = (LISTING if self.open_listing else ()) + self.open_methods
         return bool(methods) if exchange.verb != "POST" else exchange.method in methods
 
     def _token(self, exchange: Exchange) -> Token | None:
-        """The valid token of a request. As strict servers are, it takes the word `Bearer` in no other spelling."""
+        """The valid token of a request. As strict servers are, it takes the words in no other spelling."""
         scheme, _, value = exchange.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer" or self.refuse_all:
+        token = self.auth.valid(value, self.resource)
+        if token is None or self.refuse_all or scheme != ("DPoP" if token.jkt else "Bearer"):
             return None
-        return self.auth.valid(value, self.resource)
+        if token.jkt and id(exchange.headers) not in self._proved:
+            try:
+                url = (self.known_as or self.origin) + exchange.path.partition("?")[0]
+                jkt = self.proofs.check(exchange.headers.get("dpop", ""), exchange.verb, url, value)
+            except ProofRefused as refused:
+                self._errors[id(exchange.headers)] = refused.error
+                return None
+            if jkt != token.jkt:
+                return None
+            self._proved.add(id(exchange.headers))
+        return token
 
     async def _unauthorized(self, exchange: Exchange) -> None:
         said = []
         if "authorization" in exchange.headers:
-            said.append('error="invalid_token"')
+            said.append(f'error="{self._errors.get(id(exchange.headers), "invalid_token")}"')
         if self.challenge == "full" and self.prm_url:
             said.append(f'resource_metadata="{self.prm_url}"')
         if self.challenge_scope:
             said.append(f'scope="{self.challenge_scope}"')
-        header = "Bearer " + ", ".join(said or ['realm="notes"'])
-        await exchange.respond(401, "sign in", **({} if self.challenge == "none" else {"www_authenticate": header}))
+        header = f"{self._scheme} " + ", ".join(said or ['realm="notes"'])
+        headers = {} if self.challenge == "none" else {"www_authenticate": header}
+        headers |= {"dpop_nonce": self.proofs.nonce} if self.proofs.nonce else {}
+        await exchange.respond(401, "sign in", **headers)
 
     async def _admitted(self, exchange: Exchange, token: Token) -> bool:
         """Whether the token may do this. Answers itself, with 403, if not."""
@@ -164,7 +190,7 @@ class ProtectedMCPServer(FakeMCPServer):
         wanted = self.tool_scopes.get(tool, ())
         if not set(wanted) <= set(token.scopes):
             scope = " ".join(wanted if self.only_missing else dict.fromkeys((*token.scopes, *wanted)))
-            header = f'Bearer error="insufficient_scope", scope="{scope}", resource_metadata="{self.prm_url}"'
+            header = f'{self._scheme} error="insufficient_scope", scope="{scope}", resource_metadata="{self.prm_url}"'
             await exchange.respond(403, "more is needed", www_authenticate=header)
             return False
         if exchange.verb == "POST":

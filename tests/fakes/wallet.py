@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 from mcpservers.credentials import Account
 from mcpservers.errors import SignInRequiredError
+from mcpservers.oauth import dpop
 from tests.fakes.authstate import PEOPLE, Person
 from tests.fakes.mcp_protected import ProtectedMCPServer
 
@@ -21,6 +22,7 @@ class Wallet:
     ended: bool = False  # only a person can help
     account_id: UUID = field(default_factory=uuid4)
     token: str = ""
+    bound_to: str = ""  # the key of its tokens
     asked: list[str] = field(default_factory=list)  # "current", "renewed"
 
     def __post_init__(self) -> None:
@@ -54,4 +56,7 @@ class Wallet:
     def _issued(self) -> str:
         memory, resource = self.server.auth.memory, self.server.url
         fields = {"person": self.person, "scopes": self.scopes, "resource": resource, "client_id": "app"}
-        return memory.issue("access", seconds=3600, **fields).value
+        if not self.bound_to:
+            return memory.issue("access", seconds=3600, **fields).value
+        issued = memory.issue("access", seconds=3600, jkt=dpop.thumbprint(self.bound_to), **fields)
+        return dpop.BoundToken(issued.value, self.bound_to)

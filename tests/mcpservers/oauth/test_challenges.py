@@ -24,9 +24,18 @@ from mcpservers.oauth.challenges import Challenge, parse_challenge, scopes_in
         (r'Bearer error_description="say \"hi\""', Challenge(description='say "hi"')),
         ('Bearer scope="a', Challenge()),
         ("Bearer error=invalid_token", Challenge("invalid_token")),
+        ('DPoP resource_metadata="https://a/x"', Challenge(resource_metadata="https://a/x", dpop=True)),
+        ('Bearer, dpop algs="ES256 PS256"', Challenge(dpop=True)),
+        ('DPoP algs="PS256", Bearer scope="a"', Challenge(scope=("a",))),
+        (
+            'Bearer scope="a", DPoP error="use_dpop_nonce"',
+            Challenge("use_dpop_nonce", ("a",), dpop=True, refused_proof="use_dpop_nonce"),
+        ),
+        ('DPoP error="invalid_token"', Challenge("invalid_token", dpop=True)),
+        ('Basic error="use_dpop_nonce"', Challenge()),
     ],
 )
-def test_the_first_bearer_challenge_counts(header: str, expected: Challenge) -> None:
+def test_the_first_challenges_of_the_kinds_that_we_answer_count(header: str, expected: Challenge) -> None:
     assert parse_challenge(header) == expected
 
 

@@ -55,6 +55,7 @@ async def test_nothing_secret_stands_in_a_log_an_error_or_a_column(
     errors: list[ChatUIError] = []
     secrets = [BROWSER, SECRET]
     auth.configure("preset", SECRET)
+    auth.dpop, resource.challenge = True, "DPoP"
     oauth = {"client_id": "preset", "client_secret": SECRET, "scopes": ["openid", "notes:read"]}
     server = await make_server(resource.url, oauth=oauth)
     account = await link(server)
@@ -77,7 +78,8 @@ async def test_nothing_secret_stands_in_a_log_an_error_or_a_column(
     errors.append(raised.value)
 
     issued = [token.value for token in auth.memory.tokens.values()]
-    secrets += issued
+    keys = [account.tokens["dpop_key"], row.tokens["dpop_key"]]
+    secrets += issued + [line for key in keys for line in key.splitlines()[1:-1]]
     shown = " ".join(
         [caplog.text, await in_rows(columns), repr(account), repr(row), repr(tokens_of(account)), repr(begun)]
         + [f"{error} {error!r} {error.public_message} {vars(error)}" for error in errors]
@@ -87,12 +89,16 @@ async def test_nothing_secret_stands_in_a_log_an_error_or_a_column(
     assert [secret for secret in secrets if secret in shown and secret not in begun.url] == []
 
 
-async def test_what_is_stored_can_be_moved_to_another_key(link: Link, server: MCPServer, settings: Any) -> None:
+async def test_what_is_stored_can_be_moved_to_another_key(
+    link: Link, server: MCPServer, auth: FakeAuthServer, resource: Resource, settings: Any
+) -> None:
     from django.core.management import call_command
 
+    auth.dpop, resource.challenge = True, "DPoP"
     account = await link(server)
     settings.ENCRYPTION_KEYS = ["a-new-key", *settings.ENCRYPTION_KEYS]
     await in_rows(call_command, "rotate_keys")
     settings.ENCRYPTION_KEYS = ["a-new-key"]
     row = await LinkedAccount.objects.as_system().aget(pk=account.pk)
     assert row.tokens == account.tokens
+    assert {"access_token", "refresh_token", "dpop_key"} <= row.tokens.keys()
