@@ -17,10 +17,10 @@ from tests.fakes.authserver import FakeAuthServer
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.fakes.mcp_protected import ProtectedMCPServer
 from tests.whole.site import Site
-from tests.whole.test_processes import database, make_pair, pytestmark
+from tests.whole.test_processes import database, make_pair, prepared_database, pytestmark
 from tests.whole.test_restart import start
 
-__all__ = ["database", "make_pair", "pytestmark"]
+__all__ = ["database", "make_pair", "prepared_database", "pytestmark"]
 
 CONFIGURATION = """
 users:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.endpoint import Endpoint, calls, text
 from tests.settings import TEST_REDIS_URL
-from tests.whole.conftest import CONFIGURATION
+from tests.whole.prepared import Prepared, point
 from tests.whole.site import Site
 from tests.whole.test_restart import NOTE, start
 
@@ -25,44 +25,54 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def database() -> Iterator[str]:
-    """The address of a PostgreSQL database of its own."""
-    address, name = os.environ["DATABASE_URL"], f"whole_{uuid4().hex}"
+@pytest.fixture(scope="session")
+def prepared_database(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """A configured PostgreSQL database, to be copied."""
+    address, name = os.environ["DATABASE_URL"], f"prepared_{uuid4().hex}"
     with psycopg.connect(address, autocommit=True) as session:
         session.execute(f'CREATE DATABASE "{name}"')  # a name of our own making
-        yield address.replace("/postgres?", f"/{name}?", 1)
+    site = Site(tmp_path_factory.mktemp("prepared"), database_url=address.replace("/postgres?", f"/{name}?", 1))
+    return Prepared.at(site, name)
+
+
+@pytest.fixture
+def database(prepared_database: Prepared) -> Iterator[str]:
+    """The address of a PostgreSQL database of its own, configured."""
+    address, name = os.environ["DATABASE_URL"], f"whole_{uuid4().hex}"
+    prepared_database.copy_database(address, name)
+    yield address.replace("/postgres?", f"/{name}?", 1)
+    with psycopg.connect(address, autocommit=True) as session:
         session.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture
-def make_pair(tmp_path: Path, database: str) -> Iterator[tuple[Site, Site]]:
+def make_pair(tmp_path: Path, database: str, prepared_database: Prepared) -> Iterator[tuple[Site, Site]]:
     sites = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         env = {"REDIS_URL": TEST_REDIS_URL, "BASE_URL": "http://127.0.0.1:8000"}
         sites.append(Site(tmp_path / name, database_url=database, env=env))
-    sites[0].manage("migrate", "--verbosity", "0")
+        sites[-1].keys = prepared_database.keys
     yield sites[0], sites[1]
     for site in sites:
         site.close()
 
 
-async def begun(pair: tuple[Site, Site], endpoint: Endpoint, *scopes: str) -> str:
+async def begun(pair: tuple[Site, Site], database: str, endpoint: Endpoint, *scopes: str) -> str:
     """Both processes are up; an API key."""
-    await asyncio.to_thread(pair[0].apply, CONFIGURATION.format(base_url=endpoint.base_url))
+    await asyncio.to_thread(point, database, endpoint.base_url)
     for site in pair:
         await asyncio.to_thread(site.start)
-    return await asyncio.to_thread(pair[0].key, "alice", "acme", *scopes)
+    return pair[0].key("alice", "acme", *scopes)
 
 
 async def test_a_turn_is_followed_live_and_stopped_through_the_other_process(
-    endpoint: Endpoint, make_pair: tuple[Site, Site]
+    endpoint: Endpoint, make_pair: tuple[Site, Site], database: str
 ) -> None:
     one, two = make_pair
     gate, never = asyncio.Event(), asyncio.Event()
     endpoint.script(text("Hello", gate, " world", never, "!"))
-    key = await begun(make_pair, endpoint, "chat")
+    key = await begun(make_pair, database, endpoint, "chat")
     async with one.socket("acme", key) as here, two.socket("acme", key) as there:
         await here.send("turn.start", **start("go on"))
         turn = await here.until("turn.started")
@@ -79,11 +89,11 @@ async def test_a_turn_is_followed_live_and_stopped_through_the_other_process(
 
 
 async def test_an_answer_through_the_other_process_lets_the_turn_go_on_there_and_both_see_it(
-    endpoint: Endpoint, make_pair: tuple[Site, Site]
+    endpoint: Endpoint, make_pair: tuple[Site, Site], database: str
 ) -> None:
     one, two = make_pair
     endpoint.script(calls(NOTE), text("Noted."))
-    key = await begun(make_pair, endpoint, "chat", "approve")
+    key = await begun(make_pair, database, endpoint, "chat", "approve")
     async with one.socket("acme", key) as here, two.socket("acme", key) as there:
         await here.send("turn.start", **start("note it", "helper"))
         card = await here.until("call.approval")
@@ -105,10 +115,10 @@ ROW = re.compile(r'<td[^>]*>([^<]*:\d+)</td>.*?name="connection" value="([0-9a-f
 
 
 async def test_a_process_shows_the_connections_of_the_other_and_closes_them(
-    endpoint: Endpoint, make_pair: tuple[Site, Site]
+    endpoint: Endpoint, make_pair: tuple[Site, Site], database: str
 ) -> None:
     """The first one connects to the demo server when it starts, to list its tools; the second knows them by then."""
-    await begun(make_pair, endpoint)
+    await begun(make_pair, database, endpoint, "chat")
     one, two = make_pair
     assert one.process is not None
     theirs = f":{one.process.pid}"
