@@ -130,6 +130,7 @@ CELERY_BEAT_SCHEDULE = {
     "tidy conversations": {"task": "conversations.tasks.tidy", "schedule": 900.0},
     "refresh catalogue": {"task": "mcpservers.tasks.refresh_catalogue", "schedule": 900.0},
     "refresh tokens": {"task": "mcpservers.tasks.refresh_tokens", "schedule": 60.0},
+    "revoke tokens": {"task": "mcpservers.tasks.revoke_tokens", "schedule": 60.0},
 }
 
 # --- Accounts -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import logging
 from celery import shared_task
 
 from mcpservers import refreshing
-from mcpservers.oauth import tokens
+from mcpservers.oauth import revocations, tokens
 
 logger = logging.getLogger(__name__)
 
@@ -27,3 +27,11 @@ def refresh_tokens() -> None:
     done = asyncio.run(tokens.refresh_due())
     if done.renewed or done.failed:
         logger.info("Renewed the tokens of %d linked accounts; %d could not be renewed", done.renewed, done.failed)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no type stubs
+def revoke_tokens() -> None:
+    """Revoke linked accounts that went with a person, a server or an organization."""
+    done = asyncio.run(revocations.revoke_due())
+    if done.done or done.failed:
+        logger.info("Revoked %d linked accounts; %d could not be revoked", done.done, done.failed)

@@ -24,6 +24,7 @@ class AuditAction(models.TextChoices):
     LINK_CREATED = "link.created", _("Account linked")
     LINK_CHANGED = "link.changed", _("Linked account changed")
     LINK_REVOKED = "link.revoked", _("Linked account disconnected")
+    LINK_NOT_REVOKED = "link.not_revoked", _("Linked account not revoked where it was linked")
     LINK_FAILED = "link.failed", _("Linking failed")
     VARIABLES_CHANGED = "variables.changed", _("Own server settings changed")
     GRANT_ADDED = "grant.added", _("Grant added")

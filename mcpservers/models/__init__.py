@@ -3,6 +3,7 @@
 from mcpservers.models.linking import LinkAttempt, LinkedAccount, OAuthClient, OAuthDiscovery, SignInToken
 from mcpservers.models.own import OwnServer
 from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView, accepted_somewhere, is_accepted
+from mcpservers.models.revoking import Revocation
 from mcpservers.models.servers import (
     OWN_PREFIX,
     AbstractGrant,
@@ -25,6 +26,7 @@ __all__ = [
     "OAuthClient",
     "OAuthDiscovery",
     "OwnServer",
+    "Revocation",
     "ServerGrant",
     "SignInToken",
     "ToolSighting",

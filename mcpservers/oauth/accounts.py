@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from accounts import audit
@@ -12,9 +12,9 @@ from accounts.policy import Action, allows
 from chatui.errors import InvalidRequestError, NotFoundError
 from chatui.rows import in_rows, writing
 from mcpservers.models import LinkedAccount, MCPServer
-from mcpservers.oauth import machine
+from mcpservers.oauth import machine, revocations
 from mcpservers.oauth.identity import tidy_name
-from mcpservers.oauth.revocation import revoke
+from mcpservers.oauth.revocation import Revocable, Told, revocable, tell
 from mcpservers.oauth.whose import Whose, whose_account
 
 if TYPE_CHECKING:
@@ -94,19 +94,22 @@ async def disconnect(actor: Actor, account_id: UUID) -> Disconnected:
 
     The row goes first, so that nobody can use it any more, whatever the authorization server then answers.
     """
-    account = await in_rows(_take_out, actor, account_id)
-    warning = await revoke(account)
+    account, found = await in_rows(_take_out, actor, account_id)
+    told = Told(found) if isinstance(found, str) else await tell(found)
+    if told.again and isinstance(found, Revocable):
+        await in_rows(revocations.after_failure, account, found)
     server = account.server
-    return Disconnected(server.pk, server.title, account.name, account.user_id, warning)
+    return Disconnected(server.pk, server.title, account.name, account.user_id, told.warning)
 
 
-def _take_out(actor: Actor, account_id: UUID) -> LinkedAccount:
+def _take_out(actor: Actor, account_id: UUID) -> tuple[LinkedAccount, Revocable | str]:
     rows = LinkedAccount.objects.visible_to(actor).filter(pk=account_id)
     account: LinkedAccount | None = rows.select_related("server", "client").first()
     if account is None or (account.user_id != actor.user_id and not allows(actor, Action.MANAGE)):
         raise NotFoundError
+    found = revocable(account, account.server)
     with writing():
-        if not LinkedAccount.objects.as_system().filter(pk=account.pk).delete()[0]:
+        if not _deleted(account):
             raise NotFoundError
         if account.is_default:
             rest = LinkedAccount.objects.as_system().filter(server=account.server, user_id=account.user_id)
@@ -114,7 +117,13 @@ def _take_out(actor: Actor, account_id: UUID) -> LinkedAccount:
             if following is not None:
                 LinkedAccount.objects.as_system().filter(pk=following.pk).update(is_default=True)
         _record("link.revoked", actor, account, {})
-    return account
+    return account, found
+
+
+def _deleted(account: LinkedAccount) -> bool:
+    going: Any = LinkedAccount(pk=account.pk)
+    going.revoked_by_hand = True  # see `revocations`: the person waits for it, and is told
+    return bool(going.delete()[0])
 
 
 def _record(action: str, actor: Actor, account: LinkedAccount, details: dict[str, object]) -> None:
