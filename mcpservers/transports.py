@@ -23,7 +23,7 @@ from mcpservers.credentials import LATE_NAMESPACES, Account, LateValues, TokenSo
 from mcpservers.errors import NotReadyError, OutsideTurnError
 from mcpservers.models import MCPServer, Transport
 from mcpservers.requests import RequestContext
-from mcpservers.scope import Scope, ScopeVerdict, scope_of
+from mcpservers.scope import Scope, scope_of
 
 if TYPE_CHECKING:
     from accounts.actors import Actor
@@ -36,7 +36,7 @@ _RESERVED_HEADERS = frozenset(
 _SECRET_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|token", re.IGNORECASE)
 _SHORTEST_SECRET = 6
 _TOKENS_KEPT = 8
-_SCOPES_KEPT = 1_000
+_DEFINITIONS_KEPT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,35 +187,35 @@ def target_of(
     and its `OutsideTurnError` when the definition depends on the turn and there is no `request`.
     """
     definition_hash = server.definition_hash()
-    verdict = _scope(server, definition_hash)
+    known = _known(server, definition_hash)
     declared = server.variables
     placeholders.require_variables(declared, variables)
-    if verdict.scope is Scope.REQUEST and request is None:
+    if known.scope is Scope.REQUEST and request is None:
         raise OutsideTurnError
     values = placeholders.values_for(actor, declared, variables, request)
     names = late_names(server) if late is not None else ()
     # In their place the fingerprint has their names.
-    resolved = _resolved(server, {**values, **{name: f"{{{{{name}}}}}" for name in names}})
+    made = known.plain or _Values.of(server, {**values, **{name: f"{{{{{name}}}}}" for name in names}}, variables)
     source_key = [source.key, account.link if account is not None else ""] if source is not None else None
     key = ConnectionKey(
         organization_id=server.organization_id,
         server_id=server.pk,
-        principal=_principal(verdict.scope, actor, request, account),
+        principal=_principal(known.scope, actor, request, account),
         definition_hash=definition_hash,
-        fingerprint=_digest(resolved if source_key is None else [resolved, source_key]),
+        fingerprint=made.digest if source_key is None else _digest([made.resolved, source_key]),
     )
     return ConnectionTarget(
         key=key,
         slug=server.slug,
         title=server.title,
-        scope=verdict.scope,
+        scope=known.scope,
         transport=Transport(server.transport),
         timeout=server.timeout,
         connect_timeout=server.connect_timeout,
         circuit=_circuit(key, values, source_key),
         era=dict(server.era or {}),
         asks_people=server.asks_people,
-        secrets=_secrets(resolved, declared, variables) + _operators(server),
+        secrets=made.secrets,
         allowances=None if server.allowances is None else tuple(allowances),
         is_own=server.owner_id is not None,
         signs_in=server.signs_in,
@@ -223,21 +223,53 @@ def target_of(
         account=account,
         source=source,
         late=Late(late, lambda now: _resolved(server, {**values, **now})) if names and late is not None else None,
-        **resolved,
+        **made.resolved,
     )
 
 
-_scopes: OrderedDict[str, ScopeVerdict] = OrderedDict()
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """A definition with values in the place of its placeholders, and what of it must not be shown."""
+
+    resolved: Mapping[str, Any] = field(repr=False)
+    digest: str
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, server: MCPServer, values: Mapping[str, str], variables: Mapping[str, str]) -> _Values:
+        resolved = _resolved(server, values)
+        secrets = _secrets(resolved, server.variables, variables) + _operators(server)
+        return cls(resolved, _digest(resolved), secrets)
 
 
-def _scope(server: MCPServer, definition_hash: str) -> ScopeVerdict:
-    """`scope_of` its definition, which says the same of the same definition at every call."""
-    found = _scopes.get(definition_hash)
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a definition says at every call and for everybody; `plain`, where it leaves nothing to be filled in."""
+
+    scope: Scope
+    plain: _Values | None
+
+
+_definitions: OrderedDict[str, _Known] = OrderedDict()
+
+
+def _known(server: MCPServer, definition_hash: str) -> _Known:
+    """What there is to know of its definition, of which one that has changed has another hash."""
+    found = _definitions.get(definition_hash)
     if found is None:
-        found = _scopes[definition_hash] = scope_of(server.definition())
-        while len(_scopes) > _SCOPES_KEPT:
-            _scopes.popitem(last=False)
+        plain = None if server.variables or _has_placeholders(server) else _Values.of(server, {}, {})
+        found = _definitions[definition_hash] = _Known(scope_of(server.definition()).scope, plain)
+        while len(_definitions) > _DEFINITIONS_KEPT:
+            _definitions.popitem(last=False)
     return found
+
+
+def _has_placeholders(server: MCPServer) -> bool:
+    return any("{{" in text or "${" in text for text in (server.command, *_templates(server)))
+
+
+def _templates(server: MCPServer) -> list[str]:
+    return [server.url, *map(str, server.args), *server.headers.values(), *server.env.values()]
 
 
 def late_names(server: MCPServer) -> tuple[str, ...]:
@@ -246,8 +278,7 @@ def late_names(server: MCPServer) -> tuple[str, ...]:
 
 
 def _names(server: MCPServer) -> Iterator[str]:
-    texts = [server.url, *map(str, server.args), *server.headers.values(), *server.env.values()]
-    for text in texts:
+    for text in _templates(server):
         if "{{" in text:
             yield from placeholders.names_in(text)
 
@@ -275,9 +306,9 @@ def _principal(scope: Scope, actor: Actor, request: RequestContext | None, accou
 
 def _circuit(key: ConnectionKey, values: Mapping[str, str], source: object) -> Circuit:
     """What fails together, which is not for one turn alone: a server that is down is so in the next one too."""
-    own = {name: value for name, value in values.items() if not name.startswith("request.")}
     if isinstance(key.principal, AppPrincipal):
         return Circuit(key.organization_id, key.server_id, None, key.definition_hash)
+    own = {name: value for name, value in values.items() if not name.startswith("request.")}
     credential = _digest([key.definition_hash, own, source])
     return Circuit(key.organization_id, key.server_id, key.principal.user_id, credential)
 
@@ -299,8 +330,7 @@ def _environment(templates: Mapping[str, str], values: Mapping[str, str]) -> tup
 
 def _operators(server: MCPServer) -> tuple[str, ...]:
     """The values of the operator's variables that the definition names."""
-    templates = [server.url, *map(str, server.args), *server.headers.values(), *server.env.values()]
-    names = {name for template in templates for name in placeholders.references_in(template)}
+    names = {name for template in _templates(server) for name in placeholders.references_in(template)}
     values = (settings.MCP_ENVIRONMENT.get(name, "").strip() for name in names)
     return tuple(value for value in values if len(value) >= _SHORTEST_SECRET)
 

@@ -47,6 +47,37 @@ def test_every_part_of_the_definition_is_part_of_the_key(change: dict[str, Any])
     assert target_of(server, actor(), {"A": "a"}).key != before
 
 
+def test_what_changes_of_a_server_without_placeholders_holds_at_once() -> None:
+    token = {"headers": {"Authorization": "Bearer first1"}}
+    server, theirs = definition(URL, **token), definition(URL, **token, organization_id=GLOBEX)
+    before = target_of(server, actor(), {})
+    assert target_of(theirs, actor(), {}).key.slot != before.key.slot
+    server.headers, server.title, server.timeout = {"Authorization": "Bearer second"}, "Two", 9
+    after = target_of(server, actor(), {})
+    assert (after.headers, after.title, after.timeout) == ((("Authorization", "Bearer second"),), "Two", 9)
+    assert after.redact("first1 second") == "first1 •••"
+    server.headers = {"Authorization": "Bearer first1"}
+    again = target_of(server, actor(), {})
+    assert (again.key, again.headers, again.secrets) == (before.key, before.headers, before.secrets)
+
+
+def test_a_changed_value_of_the_operators_environment_holds_at_once(settings: Any) -> None:
+    server = definition(URL, headers={"X-A": "${TEAM}"})
+    for value in ("first1", "second"):
+        settings.MCP_ENVIRONMENT = {"TEAM": value}
+        made = target_of(server, actor(), {})
+        assert (made.headers, made.redact(value)) == ((("X-A", value),), "•••")
+
+
+@pytest.mark.parametrize("text", ["${", "{{", "{{user.id", "${TEAM"])
+def test_a_placeholder_that_does_not_end_is_never_sent_as_it_is(text: str) -> None:
+    for place in ({"headers": {"X-A": text}}, {"url": f"{URL}/{text}"}):
+        server = definition(**({"url": URL} | place))
+        for _ in range(2):
+            with pytest.raises(NotReadyError):
+                target_of(server, actor(), {})
+
+
 def test_a_title_is_not_part_of_the_key() -> None:
     server = definition(URL)
     before = target_of(server, actor(), {})
