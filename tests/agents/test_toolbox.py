@@ -65,7 +65,7 @@ def server(organization: Organization, fake: FakeMCPServer) -> MCPServer:
 
 
 def make_server(organization: Organization, slug: str, **fields: Any) -> MCPServer:
-    fields = {"title": slug.title(), "timeout": 5, "connect_timeout": 10} | fields
+    fields = {"title": slug.title(), "timeout": 60, "connect_timeout": 60} | fields
     made = MCPServer.objects.create(organization=organization, slug=slug, **fields)
     ServerGrant.objects.create(server=made, whole_organization=True)
     return made

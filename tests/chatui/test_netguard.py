@@ -268,7 +268,7 @@ async def test_what_a_person_entered_reaches_public_addresses_alone_whatever_is_
     names["intranet.example"] = [["127.0.0.1"]]
     async with (
         listening() as listener,
-        httpx2.AsyncClient(transport=GuardedTransport(extra=None), timeout=5) as client,
+        httpx2.AsyncClient(transport=GuardedTransport(extra=None), timeout=60) as client,
     ):
         for url in (
             f"http://127.0.0.1:{listener.port}/",
@@ -361,7 +361,7 @@ def test_the_tls_context_is_built_once() -> None:
 
 
 async def _post(url: str, **headers: str) -> httpx2.Response:
-    async with httpx2.AsyncClient(transport=GuardedTransport(), timeout=5) as client:
+    async with httpx2.AsyncClient(transport=GuardedTransport(), timeout=60) as client:
         return await client.post(url, json={"n": 1}, headers=headers)
 
 

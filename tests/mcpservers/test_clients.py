@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -307,10 +308,16 @@ async def test_a_server_that_breaks_off_every_handshake_is_unavailable() -> None
         await era_of(manager, target(server.url))
 
 
-async def test_a_failing_connect_does_not_outlast_its_limit_however_many_ways_are_tried() -> None:
+async def test_a_failing_connect_does_not_outlast_its_limit_however_many_ways_are_tried(
+    ahead: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcpservers.clients.FALLBACK_SECONDS", 600)
     gate = asyncio.Event()
     async with FakeMCPServer() as server, managed() as manager:
         server.on("POST", html)
         server.on("GET", after(gate, hang))
-        error = await refused(manager, target(server.url, connect_timeout=0.5))
+        failing = asyncio.create_task(refused(manager, target(server.url, connect_timeout=60)))
+        await server.heard("GET")
+        ahead(60)
+        error = await failing
         assert "text/html" in error.public_message  # the first failure says more than the time that ran out

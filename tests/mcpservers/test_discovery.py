@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -106,11 +107,12 @@ async def test_a_list_beyond_the_byte_budget_keeps_what_came_before(settings: An
     assert "1 MiB" in warned(found)
 
 
-async def test_a_page_that_takes_too_long_leaves_an_incomplete_list(settings: Any) -> None:
-    settings.MCP = {**settings.MCP, "LIST_SECONDS": 0.5}
-
+async def test_a_page_that_takes_too_long_leaves_an_incomplete_list(
+    settings: Any, ahead: Callable[[float], None]
+) -> None:
     async def slow(exchange: Exchange) -> None:
         if "cursor" in exchange.params:
+            ahead(settings.MCP["LIST_SECONDS"])
             await exchange.server.closed.wait()
         await exchange.result({"tools": [tool("a")], "nextCursor": "c1"})
 

@@ -56,8 +56,8 @@ def server(organization: Organization, fake: FakeMCPServer) -> MCPServer:
         title="Tickets",
         url=fake.url,
         headers={"X-User": "{{user.id}}"},
-        timeout=5,
-        connect_timeout=5,
+        timeout=60,
+        connect_timeout=60,
         rules=[{"tool": "*", "do": "allow"}],
     )
     ServerGrant.objects.create(server=made, whole_organization=True)
@@ -378,20 +378,21 @@ async def test_questions_of_one_call_come_one_after_the_other(call: Call, fake: 
 
 
 async def test_the_time_that_a_person_takes_is_not_the_calls(
-    call: Call, server: MCPServer, fake: FakeMCPServer
+    call: Call, fake: FakeMCPServer, ahead: Callable[[float], None]
 ) -> None:
-    await row(server, timeout=1)
-    release = asyncio.Event()
+    shown, release = asyncio.Event(), asyncio.Event()
 
     async def later(card: JSON) -> Answer:
+        shown.set()
         await release.wait()
         return ADA
 
     fake.on("tools/call", asking(FORM))
     running = asyncio.create_task(call(person=Person(later)))
-    await fake.heard("tools/call")
-    await fake.until(lambda: bool(fake.asked))
-    await asyncio.wait({running}, timeout=2.5)  # longer than both deadlines
+    await shown.wait()
+    ahead(2000)  # longer than both deadlines
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert not running.done()
     release.set()
     assert (await running).status == "ok"

@@ -34,7 +34,7 @@ async def fake() -> AsyncIterator[FakeMCPServer]:
 @pytest.fixture
 def make(organization: Organization, fake: FakeMCPServer) -> Made:
     def made(slug: str = "s", **fields: Any) -> MCPServer:
-        fields = {"url": fake.url, "timeout": 5, "connect_timeout": 5, "organization": organization} | fields
+        fields = {"url": fake.url, "timeout": 60, "connect_timeout": 60, "organization": organization} | fields
         return MCPServer.objects.create(slug=slug, title=slug.title(), **fields)
 
     return made

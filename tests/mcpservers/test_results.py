@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -160,10 +159,8 @@ def test_a_success_that_breaks_its_output_schema_is_passed_on_and_says_so() -> N
     ],
 )
 def test_an_output_schema_that_cannot_be_used_costs_nothing(schema: Any) -> None:
-    started = time.process_time()
-    outcome = read(text("x"), structuredContent={"n": "a" * 40 + "!"}, schema=schema)
+    outcome = read(text("x"), structuredContent={"n": "a" * 60 + "!"}, schema=schema)  # 2^60 ways to match it
     assert "declares" not in outcome.text
-    assert time.process_time() - started < 2
 
 
 def test_meta_is_never_read() -> None:
@@ -390,9 +387,7 @@ def test_links_are_given_with_their_titles() -> None:
 
 
 def test_a_huge_text_is_cut_and_the_whole_is_a_file() -> None:
-    started = time.process_time()
     outcome = read(text("x" * 5_000_000))
-    assert time.process_time() - started < 3
     assert len(outcome.text) <= LIMIT
     assert "5,000,000 characters" in outcome.text
     assert outcome.artifacts[0].data == b"x" * 5_000_000

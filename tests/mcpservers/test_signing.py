@@ -59,7 +59,7 @@ def signed(server: ProtectedMCPServer, wallet: Wallet | None, who: Any = None, *
 
 async def whoami(manager: ConnectionManager, to: ConnectionTarget, tool: str = "whoami") -> Any:
     async with manager.borrow(to) as connection:
-        answer = await connection.request("tools/call", {"name": tool, "arguments": {"text": "x"}}, timeout=5)
+        answer = await connection.request("tools/call", {"name": tool, "arguments": {"text": "x"}}, timeout=60)
         return answer["structuredContent"]
 
 
@@ -77,10 +77,10 @@ async def test_a_new_token_serves_the_same_connection(server: ProtectedMCPServer
     wallet = Wallet(server)
     to = signed(server, wallet)
     async with manager.borrow(to) as first:
-        await first.request("tools/list", timeout=5)
+        await first.request("tools/list", timeout=60)
     wallet.token = wallet._issued()
     async with manager.borrow(to) as second:
-        await second.request("tools/list", timeout=5)
+        await second.request("tools/list", timeout=60)
     assert first is second
     assert len(server.tokens) == 2
 
@@ -206,9 +206,9 @@ async def test_a_server_that_lists_for_anybody_is_listed(
 ) -> None:
     server.open_listing = True
     async with manager.borrow(signed(server, None)) as connection:
-        assert len((await connection.request("tools/list", timeout=5))["tools"]) == 3
+        assert len((await connection.request("tools/list", timeout=60))["tools"]) == 3
         with pytest.raises(SignInRequiredError):
-            await connection.request("tools/call", {"name": "whoami"}, timeout=5)
+            await connection.request("tools/call", {"name": "whoami"}, timeout=60)
         assert connection.alive
 
 

@@ -231,12 +231,14 @@ async def everything_works(run: Soak) -> None:
         run.manager.open_run(request.run)
         where = target_of(one, actor("alice"), {"TOKEN": "token-of-alice"}, request=request)
         async with run.manager.borrow(where) as connection:
-            await connection.request_raw("ping" if connection.era["mode"] == "legacy" else "tools/list", {}, 5)
+            await connection.request_raw("ping" if connection.era["mode"] == "legacy" else "tools/list", {}, 60)
         run.manager.close_run(request.run)
 
 
 @pytest.mark.deadline(SECONDS + 60)  # it lasts as long as it is told to
-async def test_nothing_is_left_after_random_deaths_under_many_callers(settings: Any) -> None:
+async def test_nothing_is_left_after_random_deaths_under_many_callers(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.MCP = settings.MCP | {
         "IDLE_SECONDS": 0.3,
         "APP_IDLE_SECONDS": 0.5,
@@ -252,10 +254,17 @@ async def test_nothing_is_left_after_random_deaths_under_many_callers(settings: 
     assert done["ok"] > 10 * SECONDS
     assert done["connection_lost"] > 0
     assert asyncio.all_tasks() == tasks
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while left_open() != before and time.monotonic() < deadline:  # the kernel takes its time, and does not tell
         await quiet(0.05)
     assert left_open() == before
-    began, cpu = time.monotonic(), time.process_time()
+    turns, turn = 0, asyncio.get_running_loop()._run_once
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        turn()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "_run_once", counted)
     await quiet(0.5)
-    assert time.process_time() - cpu < 0.05 * (time.monotonic() - began) + 0.02
+    assert turns < 30

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +183,9 @@ async def test_a_server_that_crashes_at_once_leaves_its_last_words_for_the_admin
 
 
 async def test_a_server_that_never_answers_is_given_up_and_killed() -> None:
-    began = time.monotonic()
     error = await unavailable(stdio("--hang-initialize", "--ignore-end", connect_timeout=1))
     assert "did not answer within 1 s" in error.public_message
-    assert time.monotonic() - began < 8
+    assert children() == []
 
 
 async def test_a_server_that_dies_in_mid_call_loses_that_call_and_is_started_again() -> None:
@@ -254,9 +252,9 @@ async def test_a_child_that_ignores_every_request_to_end_is_killed_in_time() -> 
     async with managed() as manager:
         async with manager.borrow(stdio("--ignore-end")) as connection:
             await connection.request_raw("ping")
-        began = time.monotonic()
+        assert children() != []
         await manager.aclose()
-        assert time.monotonic() - began < 5
+        assert children() == []
 
 
 @pytest.mark.parametrize("flags", [(), ("--ignore-end",)])

@@ -51,7 +51,7 @@ async def fake(auth: FakeAuthServer) -> AsyncIterator[ProtectedMCPServer]:
 
 @pytest.fixture
 async def server(make_server: Make, fake: ProtectedMCPServer) -> MCPServer:
-    return await make_server(fake.url, timeout=5, connect_timeout=5)
+    return await make_server(fake.url, timeout=60, connect_timeout=60)
 
 
 async def call(actor: Actor, server: MCPServer, tool: str = "whoami", **options: Any) -> ToolOutcome:
@@ -174,7 +174,7 @@ async def test_a_call_with_an_account_writes_nothing_and_reads_one_row_more_than
 
     await link(server)
     async with FakeMCPServer(era="modern") as open_server:
-        plain = await make_server(open_server.url, "plain", oauth=None, connect_timeout=5)
+        plain = await make_server(open_server.url, "plain", oauth=None, connect_timeout=60)
         for each, tool in ((plain, "echo"), (server, "whoami")):
             assert (await call(actor, each, tool)).status == "ok"  # now it is connected
         monkeypatch.setattr(CursorWrapper, "execute", noted)
@@ -307,7 +307,7 @@ async def test_a_server_that_does_not_say_where_is_its_own_place_to_sign_in(
     async with ProtectedMCPServer(
         auth=auth, era="modern", challenge=challenge, prm_at="none", same_origin=True
     ) as lonely:
-        server = await make_server(lonely.url, "lonely", connect_timeout=5)
+        server = await make_server(lonely.url, "lonely", connect_timeout=60)
         assert (await call(actor, server)).sign_in is not None
         await link(server)
         assert owner(await call(actor, server)) == "ada"
@@ -318,7 +318,7 @@ async def test_a_server_that_does_not_say_where_is_its_own_place_to_sign_in(
 async def test_a_server_that_says_nothing_of_accounts_is_found_to_have_some(
     link: Link, actor: Actor, make_server: Make, fake: ProtectedMCPServer
 ) -> None:
-    server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+    server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
     offered = await offer(actor, server)
     assert [problem.code for problem in offered.problems] == ["needs_sign_in"]
     assert (await in_rows(MCPServer.objects.as_system().get, pk=server.pk)).signs_in
@@ -331,7 +331,7 @@ async def test_a_server_that_only_wants_accounts_for_calls_is_found_out_by_one(
     actor: Actor, make_server: Make, fake: ProtectedMCPServer
 ) -> None:
     fake.open_listing = True
-    server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+    server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
     assert names(await offer(actor, server)) == ["whoami", "list_notes", "add_note"]
     assert (await call(actor, server)).sign_in is not None
     assert (await in_rows(MCPServer.objects.as_system().get, pk=server.pk)).signs_in

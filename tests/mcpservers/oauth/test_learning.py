@@ -58,7 +58,7 @@ async def test_a_sign_in_is_asked_for_whichever_request_was_refused(
     actor: Actor, make_server: Make, link: Link, auth: FakeAuthServer, era: str, open_methods: tuple[str, ...]
 ) -> None:
     async with ProtectedMCPServer(auth=auth, era=era, open_methods=open_methods) as fake:
-        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
         assert codes(await offer(actor, server)) == ["needs_sign_in"]
         assert await signs_in(server)
         await link(server)
@@ -79,7 +79,7 @@ async def test_metadata_that_cannot_be_used_are_explained_where_one_signs_in(
     actor: Actor, make_server: Make, auth: FakeAuthServer, changes: dict[str, Any], reason: str
 ) -> None:
     async with ProtectedMCPServer(auth=auth, era="modern", **changes) as fake:
-        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
         assert codes(await offer(actor, server)) == ["needs_sign_in"]
         with pytest.raises(LinkError) as refused:
             await flow.begin(actor, server.pk, browser="b")
@@ -90,7 +90,7 @@ async def test_metadata_that_cannot_be_used_are_explained_where_one_signs_in(
 async def test_the_same_for_a_lying_issuer(actor: Actor, make_server: Make, auth: FakeAuthServer) -> None:
     auth.metadata_changes = {"issuer": "https://elsewhere.example"}
     async with ProtectedMCPServer(auth=auth, era="modern") as fake:
-        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
         assert codes(await offer(actor, server)) == ["needs_sign_in"]
         with pytest.raises(LinkError) as refused:
             await flow.begin(actor, server.pk, browser="b")
@@ -103,7 +103,7 @@ async def test_a_refresh_learns_it_too_and_says_to_sign_in(
     actor: Actor, make_server: Make, auth: FakeAuthServer, open_methods: tuple[str, ...]
 ) -> None:
     async with ProtectedMCPServer(auth=auth, era="legacy", open_methods=open_methods) as fake:
-        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
         report = await catalogue.refresh(server.pk, actor=actor)
         assert "sign in" in report.error
         assert "HTTP 401" not in report.error
@@ -115,7 +115,7 @@ async def test_a_refusal_without_a_word_of_accounts_stays_one(actor: Actor, make
         FakeAuthServer(metadata_at=frozenset()) as auth,
         ProtectedMCPServer(auth=auth, era="modern", prm_at="none", challenge="none") as fake,
     ):
-        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
         offered = await offer(actor, server)
         assert codes(offered) == ["unavailable"]
         assert "HTTP 401" in offered.problems[0].message
@@ -131,7 +131,7 @@ async def test_a_refusal_to_connect_is_looked_into_once_however_many_wait(
         FakeAuthServer(metadata_at=frozenset()) as auth,
         ProtectedMCPServer(auth=auth, era="modern", prm_at="none", challenge="none") as fake,
     ):
-        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
         match how:
             case "offer":
                 await offer(actor, server)
@@ -151,7 +151,7 @@ async def test_a_server_that_names_metadata_has_accounts_though_they_cannot_be_r
 ) -> None:
     async with ProtectedMCPServer(auth=auth, era="modern") as fake:
         fake.on("prm", fault)
-        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=5)
+        server = await make_server(fake.url, "plain", oauth=None, connect_timeout=60)
         assert codes(await offer(actor, server)) == ["needs_sign_in"]
         with pytest.raises(LinkError):
             await flow.begin(actor, server.pk, browser="b")
@@ -162,7 +162,7 @@ async def test_a_server_that_moved_to_another_issuer_is_signed_in_to_there_and_g
     actor: Actor, make_server: Make, link: Link, auth: FakeAuthServer
 ) -> None:
     async with FakeAuthServer() as second, ProtectedMCPServer(auth=auth, era="modern") as fake:
-        server = await make_server(fake.url, "plain", connect_timeout=5)
+        server = await make_server(fake.url, "plain", connect_timeout=60)
         account = await link(server)
         before = account.tokens
         auth.memory.revoke_all()

@@ -57,7 +57,7 @@ async def test_a_server_is_called_on_behalf_of_who_asks(
 ) -> None:
     row = await signed_in()
     async with ProtectedMCPServer(auth=auth, era="modern") as fake:
-        server = await make_server(fake.url, oauth=OBO, obo_author="operator", connect_timeout=5)
+        server = await make_server(fake.url, oauth=OBO, obo_author="operator", connect_timeout=60)
         outcome = await call(actor, server, "whoami")
         assert json.loads(outcome.text)["owner"] == "ada"
         assert row.tokens["access_token"] not in fake.tokens
@@ -70,7 +70,7 @@ async def test_who_signs_in_by_openid_connect_is_acted_for_at_once(
     auth.people = (Person("ada", "sub-ada", "Ada", bob.email),)
     configure(settings, auth)
     async with ProtectedMCPServer(auth=auth, era="modern") as fake:
-        server = await make_server(fake.url, oauth=OBO, obo_author="operator", connect_timeout=5)
+        server = await make_server(fake.url, oauth=OBO, obo_author="operator", connect_timeout=60)
         assert (await call(actor, server, "whoami")).status == "unavailable"
         assert (await in_rows(sign_in, Client(), auth)).status_code == 302
         assert json.loads((await call(actor, server, "whoami")).text)["owner"] == "ada"
@@ -86,7 +86,7 @@ async def test_an_exchanged_token_goes_where_the_definition_puts_it(
 ) -> None:
     row = await signed_in()
     headers = {"X-On-Behalf": "{{obo.access_token}}"}
-    server = await make_server(fake.url, oauth=OBO, obo_author="operator", headers=headers, connect_timeout=5)
+    server = await make_server(fake.url, oauth=OBO, obo_author="operator", headers=headers, connect_timeout=60)
     assert (await call(actor, server, "echo")).status == "ok"
     sent = (await fake.heard("tools/call")).headers
     given = auth.valid(sent["x-on-behalf"])
@@ -98,8 +98,8 @@ async def test_an_exchanged_token_goes_where_the_definition_puts_it(
 async def test_who_did_not_sign_in_so_is_told_and_the_server_is_not_blamed(
     actor: Actor, fake: FakeMCPServer, make_server: Make
 ) -> None:
-    on_behalf = await make_server(fake.url, oauth=OBO, obo_author="operator", connect_timeout=5)
-    openid = await make_server(fake.url, "openid", oauth=None, headers=OPENID, connect_timeout=5)
+    on_behalf = await make_server(fake.url, oauth=OBO, obo_author="operator", connect_timeout=60)
+    openid = await make_server(fake.url, "openid", oauth=None, headers=OPENID, connect_timeout=60)
     for server in (on_behalf, openid):
         for _ in range(4):
             outcome = await call(actor, server, "echo")
@@ -118,7 +118,9 @@ async def test_a_sign_in_goes_into_a_header_as_it_is_at_each_request_over_one_co
     make_server: Make,
 ) -> None:
     await signed_in()
-    server = await make_server(fake.url, oauth=None, headers=OPENID | {"X-Who": "{{user.username}}"}, connect_timeout=5)
+    server = await make_server(
+        fake.url, oauth=None, headers=OPENID | {"X-Who": "{{user.username}}"}, connect_timeout=60
+    )
 
     async def sent() -> tuple[str, str]:
         assert (await call(actor, server, "echo")).status == "ok"
@@ -144,7 +146,7 @@ async def test_a_refusal_that_repeats_the_token_does_not_show_it(
     make_server: Make,
 ) -> None:
     await signed_in()
-    server = await make_server(fake.url, oauth=None, headers=OPENID, connect_timeout=5)
+    server = await make_server(fake.url, oauth=None, headers=OPENID, connect_timeout=60)
 
     async def repeat(exchange: Any) -> None:
         text = f"bad {exchange.headers['authorization']}"
@@ -162,6 +164,6 @@ async def test_what_renews_a_sign_in_never_leaves(
 ) -> None:
     await signed_in()
     headers = {"X-Token": "{{openid.refresh_token}}"}
-    server = await make_server(fake.url, oauth=None, headers=headers, connect_timeout=5)
+    server = await make_server(fake.url, oauth=None, headers=headers, connect_timeout=60)
     assert (await call(actor, server, "echo")).status == "unavailable"
     assert not fake.exchanges
