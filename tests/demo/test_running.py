@@ -121,50 +121,48 @@ def test_it_starts_from_nothing_and_its_link_signs_in_once(var: Path) -> None:
     assert counted(var, "agents_agent") == 1
 
 
-def test_started_again_it_keeps_its_data_and_keys(var: Path) -> None:
-    keys = (var / "demo.env").read_text().splitlines()[1:3]
+def of_row(var: Path, column_of_table: str, where: str = "1 = 1") -> str:
+    table, column = column_of_table.split(".")
+    with closing(sqlite3.connect(var / "chatui.sqlite3")) as database:
+        ((value,),) = database.execute(f"SELECT {column} FROM {table} WHERE {where}").fetchall()
+    return str(value)
+
+
+def changed(var: Path, statement: str) -> None:
     with closing(sqlite3.connect(var / "chatui.sqlite3")) as database, database:
-        database.execute("UPDATE agents_agent SET name = 'Renamed by a person'")
-        (before,) = database.execute("SELECT base_url FROM agents_modelendpoint").fetchone()
+        database.execute(statement)
+
+
+MODEL = "agents_modelendpoint.base_url"
+NOTES = ("mcpservers_mcpserver.url", "slug = 'notes'")
+
+
+def test_started_again_it_keeps_its_data_its_keys_and_the_place_of_the_notes_so_that_linked_accounts_stay(
+    var: Path,
+) -> None:
+    keys = (var / "demo.env").read_text().splitlines()[1:3]
+    changed(var, "UPDATE agents_agent SET name = 'Renamed by a person'")
+    model, notes = of_row(var, MODEL), of_row(var, *NOTES)
     with demo(var, free_port()) as running:
         assert running.link
+        metadata = notes.replace("/mcp", "/.well-known/oauth-authorization-server")
+        with urllib.request.urlopen(metadata, timeout=SECONDS) as answer:
+            assert answer.status == 200
         assert running.stop().strip() == ""
     assert (var / "demo.env").read_text().splitlines()[1:3] == keys
-    with closing(sqlite3.connect(var / "chatui.sqlite3")) as database:
-        assert database.execute("SELECT name FROM agents_agent").fetchall() == [("Renamed by a person",)]
-        ((after,),) = database.execute("SELECT base_url FROM agents_modelendpoint").fetchall()
-    assert after != before  # the scripted model listens on another port
+    assert of_row(var, "agents_agent.name") == "Renamed by a person"
+    assert of_row(var, MODEL) != model  # the scripted model listens on another port
+    assert of_row(var, *NOTES) == notes
 
 
-def test_the_notes_are_where_they_were_so_that_linked_accounts_stay(var: Path) -> None:
-    def url() -> str:
-        with closing(sqlite3.connect(var / "chatui.sqlite3")) as database:
-            return str(database.execute("SELECT url FROM mcpservers_mcpserver WHERE slug = 'notes'").fetchone()[0])
-
-    before = url()
-    with demo(var, free_port()) as running:
-        assert url() == before
-        with urllib.request.urlopen(
-            before.replace("/mcp", "/.well-known/oauth-authorization-server"), timeout=SECONDS
-        ) as answer:
-            assert answer.status == 200
+def test_the_notes_move_when_their_place_is_taken_and_an_address_that_a_person_set_is_left_alone(var: Path) -> None:
+    changed(var, "UPDATE agents_modelendpoint SET base_url = 'https://models.example.org/v1'")
+    notes = of_row(var, *NOTES)
+    taken = int(notes.split(":")[2].split("/")[0])
+    with socket.create_server(("127.0.0.1", taken)), demo(var, free_port()) as running:
+        assert of_row(var, *NOTES) != notes
         running.stop()
-    with (
-        socket.create_server(("127.0.0.1", int(before.split(":")[2].split("/")[0]))),
-        demo(var, free_port()) as running,
-    ):
-        assert url() != before
-        running.stop()
-
-
-def test_an_address_that_a_person_set_is_left_alone(var: Path) -> None:
-    with closing(sqlite3.connect(var / "chatui.sqlite3")) as database, database:
-        database.execute("UPDATE agents_modelendpoint SET base_url = 'https://models.example.org/v1'")
-    with demo(var, free_port()) as running:
-        running.stop()
-    with closing(sqlite3.connect(var / "chatui.sqlite3")) as database:
-        ((after,),) = database.execute("SELECT base_url FROM agents_modelendpoint").fetchall()
-    assert after == "https://models.example.org/v1"
+    assert of_row(var, MODEL) == "https://models.example.org/v1"
 
 
 def test_manage_py_works_with_the_demo_s_database_and_keys(var: Path) -> None:
@@ -188,11 +186,11 @@ def test_a_second_one_on_the_same_data_does_not_start(var: Path) -> None:
         running.stop()
 
 
-def test_an_operator_s_database_is_never_used(tmp_path: Path) -> None:
-    with demo(tmp_path / "var", free_port(), DATABASE_URL="postgres://nobody@127.0.0.1:1/none") as running:
+def test_an_operator_s_database_is_never_used(var: Path) -> None:
+    with demo(var, free_port(), DATABASE_URL="postgres://nobody@127.0.0.1:1/none") as running:
         assert running.link
+        assert counted(var, "accounts_user") == 2
         running.stop()
-    assert counted(tmp_path / "var", "accounts_user") == 2
 
 
 def test_a_port_in_use_is_one_line_that_names_another(tmp_path: Path) -> None:
