@@ -24,6 +24,8 @@ from mcpservers.models import MCPServer
 from mcpservers.oauth.config import SECRETS
 
 _PLACEHOLDER = re.compile(r"(\{\{[^{}]*\}\}|\$\{[^{}]*\})")
+# Of an organization that is switched off too. Who is switched off is not told, and left alone where it is applied.
+_PRESENT = Membership.objects.filter(is_active=True, user__is_active=True)
 _SCHEMES = {"", "bearer", "basic", "token", "apikey"}  # words of a header value that are no secret
 
 
@@ -93,7 +95,7 @@ _Dumper.add_representer(str, _text)
 
 def _users(organizations: models.QuerySet[Organization]) -> dict[str, Any]:
     members = Q(memberships__organization__in=organizations, memberships__is_active=True)
-    users = User.objects.filter(members | Q(is_superuser=True)).distinct().order_by("username")
+    users = User.objects.filter(members | Q(is_superuser=True), is_active=True).distinct().order_by("username")
     return {
         user.username: ({"email": escape(user.email)} if user.email else {})
         | ({"superuser": True} if user.is_superuser else {})
@@ -104,7 +106,7 @@ def _users(organizations: models.QuerySet[Organization]) -> dict[str, Any]:
 def _organization(organization: Organization, secrets: _Secrets) -> dict[str, Any]:
     own = {"organization": organization}
     budgets = budget_subjects.present(organization.pk, organization.budgets)
-    memberships = Membership.objects.active().filter(**own).select_related("user").order_by("user__username")
+    memberships = _PRESENT.filter(**own).select_related("user").order_by("user__username")
     return {
         "name": escape(organization.name),
         **({"budgets": _escaped(budgets)} if budgets else {}),
@@ -129,7 +131,8 @@ def _organization(organization: Organization, secrets: _Secrets) -> dict[str, An
 
 
 def _group(group: Group) -> Any:
-    members = list(group.memberships.active().order_by("user__username").values_list("user__username", flat=True))
+    present = _PRESENT.filter(groups=group).order_by("user__username")
+    members = list(present.values_list("user__username", flat=True))
     about = {"name": escape(group.name), "rules": _escaped(approvers.named(group.rules))}
     told = {name: value for name, value in about.items() if value}
     return {**told, "members": members} if told else members

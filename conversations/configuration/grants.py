@@ -28,12 +28,14 @@ def described(grant: AbstractGrant) -> dict[str, Any]:
 def apply_grants(scope: Scope, path: Path, owner: Any, wanted: Sequence[schema.Grant]) -> None:
     """Make the grants of `owner` (a server or an agent) those of the file.
 
-    A deny of somebody who has left, which no export tells, stays: it is there when the person comes back.
+    What no export tells stays, unless the file names the person: grants of people who are switched off, and denials
+    of people who have left. They are there when the person comes back.
     """
     stored = list(owner.grants.select_related("group", "user"))
-    kept = _of_people_who_left(scope.organization, [grant for grant in stored if grant.deny])
-    kept -= {grant.user for grant in wanted}
-    stored = [grant for grant in stored if not (grant.deny and grant.user and grant.user.username in kept)]
+    named = {grant.user for grant in wanted}
+    absent = _people(stored) - _members(scope.organization, stored) - named
+    left = absent - _members(scope.organization, stored, absent=True)
+    stored = [grant for grant in stored if not _stays(grant, absent, left)]
     before = [described(grant) for grant in stored]
     after = [_normal(grant) for grant in wanted]
     fields = [_fields(scope, (*path, "grants", index), grant) for index, grant in enumerate(wanted)]
@@ -48,17 +50,31 @@ def apply_grants(scope: Scope, path: Path, owner: Any, wanted: Sequence[schema.G
 def of_members(organization: Organization, grants: Iterable[AbstractGrant]) -> list[AbstractGrant]:
     """`grants` without those of people who are no members (any more)."""
     stored = list(grants)
-    left = _of_people_who_left(organization, stored)
-    return [grant for grant in stored if grant.user is None or grant.user.username not in left]
+    members = _members(organization, stored)
+    return [grant for grant in stored if grant.user is None or grant.user.username in members]
 
 
-def _of_people_who_left(organization: Organization, grants: Sequence[AbstractGrant]) -> set[str | None]:
-    """The user names in `grants` that are of no active member. One query, or none."""
-    people: set[str | None] = {grant.user.username for grant in grants if grant.user is not None}
+def _stays(grant: AbstractGrant, absent: set[str | None], left: set[str | None]) -> bool:
+    """Whether a grant that the file does not tell is kept."""
+    name = grant.user.username if grant.user is not None else None
+    return name is not None and name in absent and (grant.deny or name not in left)
+
+
+def _people(grants: Sequence[AbstractGrant]) -> set[str | None]:
+    return {grant.user.username for grant in grants if grant.user is not None}
+
+
+def _members(organization: Organization, grants: Sequence[AbstractGrant], *, absent: bool = False) -> set[str | None]:
+    """The user names in `grants` that are of members; with `absent` of those too who are switched off.
+
+    One query, or none. An organization that is switched off itself has its members all the same.
+    """
+    people = _people(grants)
     if not people:
         return people
-    members = Membership.objects.active().filter(organization=organization, user__username__in=people)
-    return people - set(members.values_list("user__username", flat=True))
+    rows = Membership.objects.filter(organization=organization, user__username__in=people)
+    rows = rows if absent else rows.filter(is_active=True, user__is_active=True)
+    return set(rows.values_list("user__username", flat=True))
 
 
 def _normal(grant: schema.Grant) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth.hashers import check_password, make_password
+from django.db.models import Q
 
 from accounts import denials
 from accounts.models import Group, Membership, Role, User
@@ -46,7 +47,9 @@ def apply_members(scope: Scope, section: Mapping[str, Role]) -> Surplus:
         new = Membership(organization=scope.organization, user=user)
         scope.reconciler.put((*path, name), stored.get(name), new, {"role": str(role), "is_active": True})
         scope.members[name] = user
-    return [((*path, name), row) for name, row in stored.items() if name not in section]
+    # Who is switched off is not told by an export, and stays so.
+    on = {name: row for name, row in stored.items() if row.is_active and row.user.is_active}
+    return [((*path, name), row) for name, row in on.items() if name not in section]
 
 
 def apply_groups(scope: Scope, section: Mapping[str, schema.Group]) -> Surplus:
@@ -81,9 +84,12 @@ def _apply_group_members(scope: Scope, group: Group, wanted: list[str]) -> None:
     path = (*scope.path, "groups", group.slug)
     for index, name in enumerate(wanted):
         scope.find("members", name, scope.members, (*path, index), f"“{name}” is not a member of this organization")
-    before = sorted(group.memberships.values_list("user__username", flat=True))
+    stored = {row.user.username: row for row in group.memberships.select_related("user")}
+    kept = [row.pk for name, row in stored.items() if not (row.is_active and row.user.is_active) and name not in wanted]
+    before = sorted(name for name, row in stored.items() if row.pk not in kept)
     after = sorted(set(wanted))
     if before == after:
         return
-    group.memberships.set(Membership.objects.filter(organization=scope.organization, user__username__in=after))
+    members = Membership.objects.filter(organization=scope.organization)
+    group.memberships.set(members.filter(Q(user__username__in=after) | Q(pk__in=kept)))
     scope.reconciler.note("change", path, [FieldChange("members", before, after)])

@@ -11,7 +11,7 @@ from conversations.configuration.problems import Path, dotted
 from conversations.configuration.reconciling import Scope, Surplus, wanted_values
 from mcpservers.definitions import Finding, findings
 from mcpservers.models import MCPServer, UserVariables
-from mcpservers.oauth.exchange import OPERATOR
+from mcpservers.oauth.exchange import OPERATOR, answers_for
 from mcpservers.scope import scope_of
 
 SERVER_FIELDS = (
@@ -80,7 +80,8 @@ def _wanted(slug: str, section: schema.Server, stored: MCPServer | None) -> dict
     if section.oauth is not None:
         wanted["oauth"] = section.oauth.model_dump(exclude_none=True)
     on_behalf = section.oauth is not None and section.oauth.obo is not None
-    wanted["obo_author"] = OPERATOR if on_behalf else ""
+    kept_author = stored is not None and stored.oauth == wanted["oauth"] and answers_for(stored.pk)
+    wanted["obo_author"] = "" if not on_behalf else stored.obo_author if stored and kept_author else OPERATOR
     kept = slug if stored is None else stored.title
     return {"title": kept if section.title is None else section.title} | wanted
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from accounts.models import Membership, Organization, User
-from agents.models import Agent
+from accounts.models import Group, Membership, Organization, User
+from agents.models import Agent, AgentGrant, AgentServer
 from conversations.configuration.applying import apply_configuration
 from conversations.configuration.exporting import export_configuration
 from conversations.configuration.plan import Plan
-from mcpservers.models import MCPServer
+from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.configuration.conftest import SECRETS
 
 pytestmark = pytest.mark.django_db
@@ -117,11 +117,85 @@ def test_the_export_is_whole_without_who_left_and_no_deny_is_lost_where_it_is_ap
     export = export_configuration()
     assert "bob" not in str(yaml.safe_load(export.text)["organizations"])
     changed = apply_configuration(export.text, environment=export.secrets)
-    assert [".".join(change.path) for change in changed.changes] == ["organizations.acme.agents.helper"]
+    left = ["organizations.acme.agents.helper"] if how == "left" else []
+    assert [".".join(change.path) for change in changed.changes] == left
     assert not apply_configuration(export.text, environment=export.secrets)
     server = MCPServer.objects.as_system().get(slug="tickets")
     assert server.grants.filter(user__username="bob", deny=True).exists()
     other = export.text.replace("- organization: true", "- group: analysts")
     assert apply_configuration(other, environment=export.secrets)
     assert server.grants.filter(user__username="bob", deny=True).exists()
-    assert not Agent.objects.as_system().get(slug="helper").grants.filter(user__username="bob").exists()
+    helper = Agent.objects.as_system().get(slug="helper")
+    assert helper.grants.filter(user__username="bob").exists() == (how == "switched off")
+    named = export.text.replace("- organization: true", "- {user: alice}")
+    assert apply_configuration(named, environment=export.secrets)
+    assert helper.grants.filter(user__username="bob").exists() == (how == "switched off")
+
+
+def everything() -> dict[str, Any]:
+    """The rows that a file is about."""
+    rows = {
+        model: list(model._base_manager.order_by("pk").values())
+        for model in (Organization, Membership, Group, ServerGrant, AgentGrant, Agent, AgentServer, MCPServer)
+    }
+    groups = Membership.groups.through.objects.order_by("membership_id", "group_id")
+    return {model.__name__: found for model, found in rows.items()} | {
+        "in groups": list(groups.values_list("membership_id", "group_id"))
+    }
+
+
+def test_applying_an_export_changes_nothing_whatever_is_switched_off(apply: Apply) -> None:
+    rule = {"tool": "tickets__*", "do": "ask", "approvers": ["bob", "carol", "group:empty", "nobody"]}
+    people = {"bob": "member", "carol": "member", "dora": "guest"}
+    grants = [{"user": name} for name in people] + [{"group": "empty", "deny": True}]
+    acme = {
+        "members": people,
+        "groups": {
+            "analysts": {"members": list(people), "rules": [rule]},
+            "empty": [],
+            "named": {"name": "Named", "members": []},
+        },
+        "servers": {"tickets": {"enabled": False, "grants": grants}},
+        "agents": {"helper": {"enabled": False, "grants": grants, "rules": [rule], "user_servers": True}},
+        "budgets": [
+            {"per": "user", "only": ["bob", "dora"], "tokens_per_day": 5},
+            {"per": "group", "tool_calls_per_day": 1},
+        ],
+        "own_servers": "members",
+        "audit_days": 30,
+    }
+    apply(
+        {
+            "users": {"carol": {"superuser": True}, "dora": {"email": "dora@example.org"}},
+            "organizations": {"acme": acme},
+        }
+    )
+    bob = User.objects.get(username="bob")
+    organization = Organization.objects.get(slug="acme")
+    MCPServer.objects.create(
+        organization=organization, owner=bob, slug="my-notes", title="Notes", url="https://n.example"
+    )
+    Membership.objects.filter(user=bob).update(is_active=False)
+    User.objects.filter(username="carol").update(is_active=False)
+    for organization.is_active in (True, False):
+        organization.save()
+        export = export_configuration()
+        assert "carol" not in yaml.safe_load(export.text)["users"], "a superuser who is off comes back nowhere"
+        before = everything()
+        plan = apply_configuration(export.text, environment=export.secrets, prune=True)
+        assert not plan, plan.changes
+        assert everything() == before
+
+
+def test_who_answers_for_calls_on_behalf_of_people_goes_on_to_while_that_person_may(apply: Apply) -> None:
+    oauth = {"obo": {"grant": "jwt-bearer", "scopes": ["a"]}}
+    apply({"organizations": {"acme": {"servers": {"tickets": {"oauth": oauth}}}}})
+    alice = User.objects.get(username="alice")
+    servers = MCPServer.objects.as_system().filter(slug="tickets")
+    servers.update(obo_author=str(alice.pk))
+    export = export_configuration()
+    assert not apply_configuration(export.text, environment=export.secrets)
+    assert servers.get().obo_author == str(alice.pk)
+    Membership.objects.filter(user=alice).update(role="member")
+    apply_configuration(export.text.replace("alice: admin", "alice: member"), environment=export.secrets)
+    assert servers.get().obo_author == "operator", "the file's word stands for itself"
