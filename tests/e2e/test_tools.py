@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ from playwright.async_api import Page, expect
 from accounts.models import Organization, User
 from agents.models import Agent, AgentServer
 from chatui.rows import in_rows
-from mcpservers.models import MCPServer
+from mcpservers.models import MCPServer, ServerGrant
 from tests.e2e.site import Site
 from tests.e2e.test_composer import send
 from tests.fakes.endpoint import Endpoint, calls, text
+from tests.fakes.mcp_server import Exchange, FakeMCPServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deadline(150)]  # a browser on a loaded machine
 NOTE = ("demo__add_note", {"title": "Hello", "text": "A new note \u202ewith a hidden sign"})
@@ -27,21 +30,44 @@ async def page(site: Site, owner: User, agent: Agent, demo_server: MCPServer) ->
     return await site.open(owner)
 
 
-async def test_calls_are_lines_with_state_progress_duration_and_opened_details(page: Page, endpoint: Endpoint) -> None:
+@pytest_asyncio.fixture
+async def cafe(site: Site, agent: Agent, organization: Organization) -> AsyncIterator[FakeMCPServer]:
+    """A server with one tool that takes as long as the test wants."""
+
+    def connect(url: str) -> None:
+        allowed = {"rules": [{"tool": "*", "do": "allow"}], "url": url}
+        server = MCPServer.objects.create(organization=organization, slug="cafe", title="Café", **allowed)
+        ServerGrant.objects.create(server=server, whole_organization=True)
+        AgentServer.objects.create(agent=agent, server=server)
+
+    brew = {"name": "brew_coffee", "title": "Brew coffee", "inputSchema": {"type": "object"}}
+    async with FakeMCPServer(tools=[brew]) as fake:
+        await in_rows(connect, fake.url)
+        yield fake
+
+
+async def test_calls_are_lines_with_state_progress_duration_and_opened_details(
+    cafe: FakeMCPServer, page: Page, endpoint: Endpoint
+) -> None:
+    ready = asyncio.Event()
+
+    async def brew(exchange: Exchange) -> None:
+        await exchange.progress(1, 3, "Brewing cup 1 of 3")
+        await ready.wait()
+        await exchange.result({"content": [{"type": "text", "text": "3 cups are ready."}]})
+
+    cafe.on("tools/call", brew)
     endpoint.script(
-        calls(
-            ("demo__calculate", {"expression": "6*7"}),
-            ("demo__brew_coffee", {"cups": 3, "seconds_per_cup": 0.4}),
-            text="Let me see.",
-        ),
+        calls(("demo__calculate", {"expression": "6*7"}), ("cafe__brew_coffee", {}), text="Let me see."),
         text("It is 42."),
     )
     await send(page, "calculate and brew")
     slow = page.locator(".call", has_text="Brew coffee")
-    await expect(slow.locator(".call-progress")).to_contain_text(re.compile(r"Brewing cup \d of 3 \(\d/3\)"))
-    await expect(page.locator(".calls-summary")).to_contain_text("of 2 tool calls done")
+    await expect(slow.locator(".call-progress")).to_contain_text("Brewing cup 1 of 3 (1/3)")
+    await expect(page.locator(".calls-summary")).to_contain_text("1 of 2 tool calls done")
+    ready.set()
     await expect(page.locator(".answer")).to_contain_text("It is 42.")
-    await expect(page.locator(".calls-summary")).to_contain_text("2 tool calls · Demo tools")
+    await expect(page.locator(".calls-summary")).to_contain_text("2 tool calls · Demo tools, Café")
     await expect(slow.locator(".call-state")).to_have_text("Done")
     await expect(slow.locator(".call-time")).to_contain_text("s")
     line = page.locator(".call", has_text="Calculator").locator(".call-open")
