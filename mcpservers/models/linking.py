@@ -66,7 +66,8 @@ class LinkedAccount(TenantModel):
     subject = models.CharField(max_length=255, blank=True)  # who the server says it is; empty where it does not say
     scopes = models.JSONField(default=list, blank=True)
     is_default = models.BooleanField(default=False)
-    tokens = EncryptedJSONField(default=dict, blank=True)  # {access_token, refresh_token?, id_token?}
+    # {access_token, refresh_token?, id_token?}; with a key of ours dpop_key, and token_type where that is DPoP
+    tokens = EncryptedJSONField(default=dict, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)  # of the access token; null: not known
     refresh_at = models.DateTimeField(null=True, blank=True, db_index=True)  # when it is due, ahead of `expires_at`
     version = models.PositiveIntegerField(default=1)  # of the tokens: every write of them is guarded by it

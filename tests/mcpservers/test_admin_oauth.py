@@ -60,6 +60,7 @@ def discovered(server: MCPServer) -> None:
             "token_endpoint": "https://login.example.org/token",
             "registration_endpoint": "https://login.example.org/register",
             "scopes": ["notes:read", "notes:write"],
+            "dpop": True,
             "warnings": ["Mind the gap."],
         },
         fetched_at=now,
@@ -196,6 +197,7 @@ def test_the_page_shows_what_is_known_and_no_secret(world: World) -> None:
     text = answer.content.decode()
     for shown in (
         "https://login.example.org/authorize",
+        "yes, with a proof in each request (DPoP)",
         "Mind the gap.",
         "dyn-123",
         "Dynamic registration",
