@@ -101,11 +101,18 @@ class TestEndpoints:
 
     def test_a_model_that_an_agent_uses_is_not_deleted_and_the_page_says_why(self, world: World) -> None:
         client, row = client_of(world.acme.people[Role.OWNER]), world.acme[ModelEndpoint]
-        page = client.get(url(ModelEndpoint, "delete", row)).content.decode()
-        assert "acme agent" in page
-        assert "cannot be deleted yet" in page
-        assert "would require deleting" not in page
-        assert 'href="../"' in page
+        chosen = {"action": "delete_selected", "_selected_action": str(row.pk)}
+        listed = f"{url(ModelEndpoint, 'changelist')}?q=acme"
+        for answer, back in (
+            (client.get(url(ModelEndpoint, "delete", row)), "../"),
+            (client.post(listed, chosen), listed),
+        ):
+            page = answer.content.decode()
+            assert "acme agent" in page
+            assert "cannot be deleted yet" in page
+            assert "would require deleting" not in page
+            assert f'href="{back}"' in page
+        client.post(listed, chosen | {"post": "yes"})
         client.post(url(ModelEndpoint, "delete", row), {"post": "yes"})
         assert ModelEndpoint.objects.as_system().filter(pk=row.pk).exists()
 
