@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -13,25 +13,20 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from accounts import audit, budgets, denials, rule_warnings, signals
+from accounts import audit, denials, rule_warnings, signals
 from accounts.admin_forms import (
     ApiKeyForm,
     GroupForm,
     MembershipForm,
     NewMembershipForm,
     NewUserForm,
+    OrganizationForm,
     UserForm,
     last_owner,
 )
+from accounts.budgets_field import MAX_ROWS, in_words
 from accounts.models import ApiKey, AuditAction, Group, Membership, Organization, Role, User
 from accounts.tenant_admin import Organizations, Reach, TenantAdmin, TenantFilter, reach_of
-
-
-def _budgets_in_words() -> str:
-    """The shape of the field, which is JSON: whoever sees the page alone has to be able to fill it in."""
-    words = _("A JSON list, such as %(example)s. “per” is one of %(whose)s; limits are %(keys)s.")
-    example = '[{"per": "user", "tokens_per_day": 1000000, "running_turns": 5}]'
-    return words % {"example": example, "whose": ", ".join(get_args(budgets.Per)), "keys": ", ".join(budgets.KEYS)}
 
 
 @admin.register(Organization)
@@ -39,14 +34,24 @@ class OrganizationAdmin(TenantAdmin):
     organization_path = "pk"
     list_display = ("name", "slug", "is_active", "created_at")
     search_fields = ("name", "slug")
+    form = OrganizationForm
     fieldsets = (
         (None, {"fields": ("name", "slug", "is_active", "budgets")}),
         (_("MCP servers"), {"fields": ("own_servers",)}),
         (_("Audit"), {"fields": ("audit_days", "audit_bodies")}),
     )
 
-    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        return super().get_form(request, obj, change=change, **kwargs, help_texts={"budgets": _budgets_in_words()})
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None or (self.has_change_permission(request, obj) and len(obj.budgets) <= MAX_ROWS):
+            return super().get_fieldsets(request, obj)
+        return [
+            (title, {"fields": ["budgets_in_words" if name == "budgets" else name for name in options["fields"]]})
+            for title, options in super().get_fieldsets(request, obj)
+        ]
+
+    @admin.display(description=_("Budgets"))
+    def budgets_in_words(self, obj: Organization) -> Any:
+        return in_words(obj.pk, obj.budgets)
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Any = None) -> dict[str, Any]:
         return {} if obj else {"slug": ("name",)}
@@ -59,7 +64,8 @@ class OrganizationAdmin(TenantAdmin):
         return reach.superuser or (bool(reach.owned) if obj is None else reach.owns(obj.pk))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [] if reach_of(request).superuser else ["slug", "is_active"]
+        fixed = ["budgets_in_words"] if obj is None or len(obj.budgets) <= MAX_ROWS else ["budgets_in_words", "budgets"]
+        return fixed if reach_of(request).superuser else [*fixed, "slug", "is_active"]
 
 
 @admin.register(Membership)

@@ -15,6 +15,7 @@ from unfold.widgets import (
 )
 
 from accounts import audit
+from accounts.budgets_field import BudgetsField
 from accounts.models import ApiKey, AuditAction, Membership, Organization, Role, User
 from accounts.tenant_admin import Reach, TenantForm, within
 from chatui.form_fields import RulesField
@@ -24,6 +25,22 @@ def last_owner(membership: Membership) -> bool:
     """Whether the organization would be left without an active owner if this membership went."""
     others = Membership.objects.active().filter(organization=membership.organization_id, role=Role.OWNER)
     return membership.role == Role.OWNER and not others.exclude(pk=membership.pk).exists()
+
+
+class OrganizationForm(TenantForm):
+    budgets = BudgetsField(
+        label=_("Budgets"),
+        help_text=_(
+            "Periods begin at 00:00 UTC. “Only these” names groups or agents by slug and people by user name, separated"
+            " by commas; for them it stands in for the budget of all of them."
+        ),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields.get("budgets")
+        if isinstance(field, BudgetsField):
+            field.organization_id, field.stored = self.instance.pk, self.instance.budgets
 
 
 class MembershipForm(TenantForm):

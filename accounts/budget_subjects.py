@@ -76,7 +76,7 @@ def _marked(organization_id: UUID, budgets: Sequence[Budget]) -> dict[tuple[Per,
         (budget["per"], name): entry
         for budget, names in zip(budgets, _names(organization_id, budgets), strict=True)
         for entry, name in zip(budget.get(ONLY, ()), names, strict=True)
-        if _GONE in name
+        if is_gone(name)
     }
 
 
@@ -93,21 +93,15 @@ def present(organization_id: UUID, budgets: Sequence[Budget]) -> list[dict[str, 
     told = []
     for budget in shown(organization_id, budgets):
         if ONLY in budget:
-            budget[ONLY] = [name for name in budget[ONLY] if _GONE not in name]
+            budget[ONLY] = [name for name in budget[ONLY] if not is_gone(name)]
         if budget.get(ONLY, True):
             told.append(budget)
     return told
 
 
-def gone(organization_id: UUID, budgets: Sequence[Budget]) -> list[str]:
-    """What of stored budgets bounds nobody, in words for who manages them."""
-    return [
-        f"Budget {number} names “{name}”, which was deleted or is no active member any more: for it this budget bounds "
-        "nobody, least of all a newcomer of that name."
-        for number, names in enumerate(_names(organization_id, budgets), start=1)
-        for name in names
-        if _GONE in name
-    ]
+def is_gone(name: str) -> bool:
+    """Whether a name that `shown` has given is of somebody who is not there any more."""
+    return _GONE in name
 
 
 def _names(organization_id: UUID, budgets: Sequence[Budget]) -> list[list[str]]:

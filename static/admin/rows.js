@@ -1,13 +1,20 @@
 // Gives each table of rows a button for one more row. Without script the blank rows that are there suffice.
 function addRow(table) {
-  const rows = table.querySelectorAll("tbody tr");
-  const row = rows[rows.length - 1].cloneNode(true);
+  const rows = table.querySelectorAll("[data-row]");
+  const last = rows[rows.length - 1];
+  const row = last.cloneNode(true);
+  const renumbered = (text) => text.replace(/-\d+-(\w+)$/, `-${rows.length}-$1`);
+  for (const said of row.querySelectorAll("[data-error]")) said.remove();
+  for (const label of row.querySelectorAll("label[for]")) label.htmlFor = renumbered(label.htmlFor);
   for (const input of row.querySelectorAll("input, select")) {
-    input.name = input.name.replace(/-\d+-(\w+)$/, `-${rows.length}-$1`);
+    input.name = renumbered(input.name);
+    if (input.id) input.id = renumbered(input.id);
+    input.removeAttribute("aria-invalid");
+    input.removeAttribute("aria-describedby");
     input.readOnly = false;
     if (input.type !== "checkbox" && input.tagName === "INPUT") input.value = "";
   }
-  table.querySelector("tbody").append(row);
+  last.after(row);
   table.querySelector("input[type=hidden]").value = rows.length + 1;
   row.querySelector("input, select").focus();
 }

@@ -8,7 +8,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounts import budgets
 from accounts.models import ApiKey, Group, Membership, Organization, Role, User, digest
 from conversations.models import Conversation
 from tests.accounts.test_tenant_admin import client_of, url
@@ -200,13 +199,6 @@ class TestOrganizations:
     def test_a_superuser_makes_one(self, world: World) -> None:
         assert add(client_of(world.root), Organization, name="Initech", slug="initech").status_code == 302
         assert "slug" in errors(add(client_of(world.root), Organization, name="X", slug="Not a slug"))
-
-    def test_what_a_budget_looks_like_stands_at_its_field_and_can_be_stored(self, world: World) -> None:
-        client, organization = client_of(world.acme.people[Role.OWNER]), world.acme.organization
-        words = client.get(url(Organization, "change", organization)).context["adminform"].form["budgets"].help_text
-        example = words[words.index("[") : words.index("]") + 1]
-        assert edit(client, organization, budgets=example).status_code == 302
-        assert all(key in words for key in budgets.KEYS)
 
 
 @pytest.mark.parametrize("model", [Organization, Group])

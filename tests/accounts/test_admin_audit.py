@@ -86,10 +86,14 @@ def test_grants_are_entries_of_their_own_that_say_for_whom(admin: Client, world:
 
 
 def test_budgets_have_an_entry_of_their_own(owner: Client, world: World) -> None:
-    budgets = [{"per": "user", "tokens_per_day": 10}]
-    assert edit(owner, world.acme.organization, budgets=json.dumps(budgets)).status_code == 302
+    person = world.acme.people[Role.MEMBER]
+    row = {"per": "user", "only": person.username, "tokens_per_day": "10"}
+    answer = edit(owner, world.acme.organization, **{f"budgets-0-{key}": value for key, value in row.items()})
+    assert answer.status_code == 302
     (entry,) = entries(AuditAction.BUDGET_CHANGED)
+    budgets = [{"per": "user", "only": [{"id": str(person.pk)}], "tokens_per_day": 10}]
     assert entry.details == {"values": {"budgets": [[], budgets]}}
+    assert person.username not in json.dumps(entry.details)
 
 
 def test_a_new_user_with_a_first_membership_is_two_entries(admin: Client, world: World) -> None:

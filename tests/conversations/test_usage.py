@@ -259,6 +259,24 @@ def test_what_bounds_one_is_read_once(bob: User, organization: Organization, dja
     assert (len(bounds.budgets), bounds.place.amount, bounds.place.taken) == (1, 5, 0)
 
 
+def test_a_budget_that_names_one_is_shown_in_place_of_everybody_s(
+    spent: None, bob: User, alice: User, organization: Organization
+) -> None:
+    only = [{"id": str(bob.pk)}]
+    bound(
+        organization,
+        {"per": "user", "tokens_per_day": 350, "running_turns": 2},
+        {"per": "user", "only": only, "tokens_per_day": 3000, "running_turns": 7},
+    )
+    page = client_of(bob).get(PAGE).content.decode()
+    assert "300 of 3,000" in page
+    assert "of 350" not in page
+    assert "you may have 7 answers" in page
+    theirs = client_of(alice).get(PAGE).content.decode()
+    assert "100 of 350" in theirs
+    assert "you may have 2 answers" in theirs
+
+
 # --- The API ------------------------------------------------------------------------------------------------------
 
 
