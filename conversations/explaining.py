@@ -18,6 +18,7 @@ from agents.deciding import CallVerdict, ThroughAgent, decide_call
 from agents.models import Agent, AgentServer
 from conversations.models import StandingApproval
 from conversations.standing import always_of
+from conversations.usable import own_servers
 from mcpservers import catalogue
 from mcpservers.approvals import Do, matches, rule_lists, vote_of
 from mcpservers.authorizing import DIRECTLY, authorize_call
@@ -306,11 +307,13 @@ class PreviewedServer:
 class Preview:
     """What an agent would offer somebody now: `refusal` says why not at all, else its servers with their tools.
 
-    Text of servers in it is `revealed`, but for the tools' names.
+    Text of servers in it is `revealed`, but for the tools' names. `own` are the titles of the person's own servers that
+    are offered besides: what else there is of them is the person's alone.
     """
 
     refusal: str
     servers: tuple[PreviewedServer, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 def preview(user: User, agent: Agent) -> Preview:
@@ -326,7 +329,8 @@ def preview(user: User, agent: Agent) -> Preview:
     rows = AgentServer.objects.filter(agent=agent)
     wanted = [WantedServer(row.server_id, tuple(row.tools)) for row in rows]
     known = catalogue.known(actor, wanted, agent_rules=agent.rules)
-    return Preview("", tuple(_previewed(server) for server in known))
+    own = sorted(revealed(server.title) for server in own_servers(actor)) if agent.user_servers else ()
+    return Preview("", tuple(_previewed(server) for server in known), tuple(own))
 
 
 def _previewed(server: KnownServer) -> PreviewedServer:

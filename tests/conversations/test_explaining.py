@@ -181,6 +181,26 @@ def test_a_preview_names_what_is_offered_and_what_is_not(bob: User, server: MCPS
     assert preview(bob, agent).refusal == "It is not granted to you."
 
 
+def test_a_preview_names_the_persons_own_servers_where_they_are_offered_and_shows_nothing_else_of_them(
+    alice: User, bob: User, server: MCPServer, agent: Agent
+) -> None:
+    made = {"organization": server.organization, "url": "https://private.example/mcp", "headers": {"X-Key": "canary"}}
+    for owner, title in ((bob, "Zettel\u202e"), (bob, "Archive"), (alice, "Of Alice")):
+        slug = f"my-{owner.username}-{title[0].lower()}"
+        MCPServer.objects.create(owner=owner, slug=slug, title=title, **made)
+    off = {"title": "Off", "slug": "my-off", "owner": bob, "enabled": False}
+    MCPServer.objects.create(**off, **made)
+    assert preview(bob, agent).own == ()
+    _save(agent, user_servers=True)
+    assert preview(bob, agent).own == (), "the organization does not let its members have any"
+    _save(server.organization, own_servers="members")
+    assert preview(bob, agent).own == ("Archive", "Zettel⟨U+202E⟩")
+    shown = page(alice, "preview", user=bob.pk, agent=agent.pk).content.decode()
+    assert "<li>Archive</li>" in shown
+    assert not any(hidden in shown for hidden in ("private.example", "canary", "my-bob", "Of Alice"))
+    assert not any(str(each.pk) in shown for each in MCPServer.objects.as_system().filter(owner__isnull=False))
+
+
 # --- In the admin -------------------------------------------------------------------------------------------------
 
 
