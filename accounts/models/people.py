@@ -11,13 +11,14 @@ from typing import Any, Self
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from accounts.budgets import violations
+from accounts.models.spending import BudgetCounter
 from accounts.rule_fields import RulesField
 from accounts.rules import rule_findings
 
@@ -90,6 +91,15 @@ class Organization(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """With other budgets what was spent is counted anew, from the records: a counter knows only what it bounded."""
+        stored = Organization.objects.filter(pk=self.pk) if not self._state.adding else Organization.objects.none()
+        before = stored.values_list("budgets", flat=True).first()
+        super().save(*args, **kwargs)
+        if before is not None and before != self.budgets:
+            # Not within: rounds hold counters and wait for this row.
+            transaction.on_commit(BudgetCounter.objects.as_system().filter(organization=self.pk).delete)
 
     def clean(self) -> None:
         """Budgets that cannot be meant are refused where they are entered, each with its place."""

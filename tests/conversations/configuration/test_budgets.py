@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from accounts.models import Group, Organization
+from accounts.models import AuditRecord, Group, Organization
 from conversations.configuration.applying import apply_configuration
 from conversations.configuration.exporting import export_configuration
 from conversations.configuration.plan import Plan
@@ -30,6 +30,7 @@ def test_budgets_name_what_the_same_file_makes_and_are_exported_by_name(apply: A
     export = export_configuration()
     assert yaml.safe_load(export.text)["organizations"]["acme"]["budgets"] == BUDGETS
     assert not apply_configuration(export.text, environment=export.secrets, prune=True)
+    assert "bob" not in json.dumps(list(AuditRecord.objects.as_system().values_list("details", flat=True)))
     # Under another name it is the same group, and the same budget.
     Group.objects.filter(slug="analysts").update(slug="people")
     assert '"bob"' not in json.dumps(Organization.objects.get().budgets)
