@@ -21,7 +21,7 @@ from mcpservers.approvals import Do, Rule, RuleVerdict, matches
 from mcpservers.authorizing import given_to
 from mcpservers.catalogue import OfferedTool
 from mcpservers.giving import given_tool, is_visible
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.models import FOR_PEOPLE, MCPServer, ServerGrant
 
 NOBODY_PRESENT = (
     "this tool needs a person's approval, and nobody is present to give it. "
@@ -96,7 +96,7 @@ def _rows(server: UUID, agent: UUID, user: UUID) -> QuerySet[MCPServer]:
 
 # To decrypt a server's secrets would take longer than all the rest, and only who calls it has use for them.
 _about = PreparedQuery(lambda server, agent, user: _rows(server, agent, user).only(*_SAY), UUID, UUID, UUID)
-_to_call = PreparedQuery(_rows, UUID, UUID, UUID)
+_to_call = PreparedQuery(lambda server, agent, user: _rows(server, agent, user).defer(*FOR_PEOPLE), UUID, UUID, UUID)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,14 @@ def tls_context() -> ssl.SSLContext:
 # --- httpx2 -------------------------------------------------------------------------------------------------------
 
 
+class _Pool(httpcore2.AsyncConnectionPool):
+    """A pool that shields itself from cancellation to close connections only where there are some to close."""
+
+    async def _close_connections(self, closing: list[httpcore2.AsyncConnectionInterface]) -> None:
+        if closing:
+            await super()._close_connections(closing)
+
+
 class _CheckedBackend(httpcore2.AsyncNetworkBackend):
     """Connects to checked addresses only; the pool above it does TLS with the name, so nothing resolves twice."""
 
@@ -312,7 +320,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         self._extra = None if extra is None else tuple(extra)
         self._max_bytes = max_bytes or settings.MCP["MAX_MESSAGE"]
         # httpx2 has no argument for the pool's network backend, where the name is resolved.
-        self._pool = httpcore2.AsyncConnectionPool(
+        self._pool = _Pool(
             ssl_context=tls_context(),
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,

@@ -52,7 +52,8 @@ class _Written(Generic[R]):
     def __init__(self, build: Callable[..., QuerySet[Any, R]], kinds: Sequence[type[Value]]) -> None:
         stand_ins = [_stand_in(kind) for kind in kinds]
         self._queryset = build(*stand_ins)
-        self._connection = connections[self._queryset.db]
+        self._database = self._queryset.db
+        self._connection = connections[self._database]
         compiler: Any = self._queryset.query.get_compiler(using=self._queryset.db)
         self._sql, params = compiler.as_sql()
         adapted = [self._adapted(value) for value in stand_ins]
@@ -79,7 +80,7 @@ class _Written(Generic[R]):
 
     def is_current(self) -> bool:
         """Whether the thread still uses the connection that this was written for."""
-        return self._connection is connections[self._queryset.db]
+        return self._connection is connections[self._database]
 
     def rows(self, values: Sequence[Value]) -> list[R]:
         adapted = [self._adapted(value) for value in values]

@@ -17,7 +17,7 @@ from mcpservers import approvals, pins
 from mcpservers.acting import Identity, identity_of
 from mcpservers.approvals import Rule
 from mcpservers.giving import given_tool, is_visible
-from mcpservers.models import MCPServer, ServerGrant, UserVariables
+from mcpservers.models import FOR_PEOPLE, MCPServer, ServerGrant, UserVariables
 from mcpservers.pins import CallPins
 
 
@@ -104,6 +104,7 @@ _about = PreparedQuery(
     lambda server, user: (
         MCPServer.objects.as_system()
         .filter(pk=server)
+        .defer(*FOR_PEOPLE)
         .annotate(given=gathered(ServerGrant.objects.filter(given_to(user), server_id=server)))
     ),
     UUID,

@@ -18,15 +18,13 @@ from mcpservers.entries import Entry
 from mcpservers.errors import NotReadyError, SignInRequiredError
 from mcpservers.fetching import address_of
 from mcpservers.giving import reaches
-from mcpservers.models import MCPServer, ServerGrant, UserVariables
+from mcpservers.models import FOR_PEOPLE, MCPServer, ServerGrant, UserVariables
 from mcpservers.offers import ServerProblem, WantedServer
 from mcpservers.pins import Pins, owner_of
 from mcpservers.requests import RequestContext
 from mcpservers.scope import Scope
 from mcpservers.sightings import observed
 from mcpservers.transports import ConnectionTarget
-
-_FOR_PEOPLE = ("description", "last_error", "last_connected_at", "created_at", "updated_at")  # nothing is done by them
 
 
 @dataclass(slots=True)
@@ -76,7 +74,7 @@ def load_candidates(
     """The candidates in the order wanted: eight queries at most, however many servers, unless a list is a new one."""
     rows: Any = MCPServer.objects.visible_to(actor).filter(pk__in=[item.server_id for item in wanted])
     grants = gathered_for(actor, ServerGrant.objects.filter(server=OuterRef("pk")))
-    servers: dict[UUID, Any] = {server.pk: server for server in rows.annotate(given=grants).defer(*_FOR_PEOPLE)}
+    servers: dict[UUID, Any] = {server.pk: server for server in rows.annotate(given=grants).defer(*FOR_PEOPLE)}
     with_variables = [server.pk for server in servers.values() if server.variables]
     variables: dict[UUID, dict[str, str]] = {}
     if with_variables:

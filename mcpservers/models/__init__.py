@@ -5,6 +5,7 @@ from mcpservers.models.own import OwnServer
 from mcpservers.models.pins import ToolSighting, ToolVersion, ToolView, accepted_somewhere, is_accepted
 from mcpservers.models.revoking import Revocation
 from mcpservers.models.servers import (
+    FOR_PEOPLE,
     OWN_PREFIX,
     AbstractGrant,
     CatalogueEntry,
@@ -17,6 +18,7 @@ from mcpservers.models.servers import (
 )
 
 __all__ = [
+    "FOR_PEOPLE",
     "OWN_PREFIX",
     "AbstractGrant",
     "CatalogueEntry",

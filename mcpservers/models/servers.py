@@ -40,6 +40,9 @@ class Transport(models.TextChoices):
     STDIO = "stdio", _("stdio (a local process)")
 
 
+# Fields of a server that pages show, and by which nothing is done: who offers or calls its tools does not read them.
+FOR_PEOPLE = ("description", "last_error", "last_connected_at", "created_at", "updated_at")
+
 # Begins the slugs of people's own servers, and those of no others: what one person sees has no name twice.
 OWN_PREFIX = "my-"
 
