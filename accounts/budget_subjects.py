@@ -99,6 +99,14 @@ def present(organization_id: UUID, budgets: Sequence[Budget]) -> list[dict[str, 
     return told
 
 
+def switched_off(organization_id: UUID, budgets: Sequence[Budget]) -> list[dict[str, Any]]:
+    """Of stored budgets what bounds members who are switched off: no file tells of them, and they may come back."""
+    members = Membership.objects.filter(organization=organization_id)
+    off = {str(id) for id in members.exclude(is_active=True, user__is_active=True).values_list("user_id", flat=True)}
+    own = ((budget, [entry for entry in budget.get(ONLY, ()) if entry["id"] in off]) for budget in budgets)
+    return [{**budget, ONLY: entries} for budget, entries in own if entries]
+
+
 def is_gone(name: str) -> bool:
     """Whether a name that `shown` has given is of somebody who is not there any more."""
     return _GONE in name

@@ -98,7 +98,7 @@ _SECTIONS = {"group": "groups", "user": "members", "agent": "agents"}
 
 
 def _apply_budgets(scope: Scope, section: schema.Organization, going: Collection[UUID]) -> None:
-    """Last of all, since they name people, groups and agents. Who is gone stays where the file says nothing new."""
+    """Last of all, since they name others. Of who is gone it stays as it is, where the file says nothing new."""
     organization, reconciler, path = scope.organization, scope.reconciler, (*scope.path, "budgets")
     wanted, found = budget_subjects.resolved(organization.pk, section.budgets, leaving=going)
     following = [problem for problem in found if reconciler.problems and _defined(section, problem[0])]
@@ -106,7 +106,8 @@ def _apply_budgets(scope: Scope, section: schema.Organization, going: Collection
         if (where, words) not in following:
             reconciler.problem((*path, *map(str, where)), words)
     if not found and budget_subjects.present(organization.pk, organization.budgets) != section.budgets:
-        reconciler.put(scope.path, organization, organization, {"budgets": wanted})
+        kept = budget_subjects.switched_off(organization.pk, organization.budgets)
+        reconciler.put(scope.path, organization, organization, {"budgets": [*wanted, *kept]})
 
 
 def _defined(section: schema.Organization, where: Path) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from accounts.models import AuditRecord, Group, Organization
+from accounts.models import AuditRecord, Group, Membership, Organization
 from conversations.configuration.applying import apply_configuration
 from conversations.configuration.exporting import export_configuration
 from conversations.configuration.plan import Plan
@@ -49,6 +49,22 @@ def test_a_budget_of_who_is_gone_is_in_no_file_and_stays_where_it_is(apply: Appl
     del told["groups"]
     assert not apply_configuration(export.text, environment=export.secrets)
     assert Organization.objects.get().budgets == before
+
+
+def test_who_is_switched_off_keeps_a_budget_whatever_the_file_says_to_others(apply: Apply) -> None:
+    apply({"organizations": {"acme": {"budgets": BUDGETS}}})
+    Membership.objects.filter(user__username="bob").update(is_active=False)
+    export = export_configuration()
+    assert not apply_configuration(export.text, environment=export.secrets, prune=True)
+    text = export.text.replace("cost_per_day: 0.5", "cost_per_day: 7")
+    assert apply_configuration(text, environment=export.secrets)
+    assert not apply_configuration(text, environment=export.secrets)
+    Membership.objects.filter(user__username="bob").update(is_active=True)
+    told = yaml.safe_load(export_configuration().text)["organizations"]["acme"]["budgets"]
+    assert [budget for budget in told if budget["per"] == "user"] == [
+        {"per": "user", "only": ["alice"], "cost_per_day": 7},
+        {"per": "user", "only": ["bob"], "cost_per_day": 0.5},
+    ]
 
 
 def test_a_budget_cannot_name_what_the_same_file_takes_away(apply: Apply) -> None:
