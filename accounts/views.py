@@ -1,16 +1,18 @@
-"""The one-time sign-in link: looking at it changes nothing, pressing its button signs in and uses it up."""
+"""The one-time sign-in link, which looking at does not use up; and the page of one's own settings."""
 
 from __future__ import annotations
 
 from allauth.account.internal.flows.login import record_authentication
 from allauth.account.utils import perform_login
+from allauth.mfa.utils import is_mfa_enabled
+from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
-from accounts.models import SigninLink
+from accounts.models import Membership, SigninLink
 from accounts.redirects import local_path
 
 
@@ -36,6 +38,22 @@ def signin_link(request: HttpRequest, secret: str) -> HttpResponse:
     record_authentication(request, user, method="link")
     response: HttpResponse = perform_login(request, user, redirect_url=local_path(request.POST.get("next")))
     return response
+
+
+@never_cache
+@require_safe
+@login_required
+def own_settings(request: HttpRequest) -> HttpResponse:
+    """`/settings/`: who one is here, and the ways to one's addresses, password, factors and organizations."""
+    user = request.user
+    assert user.is_authenticated
+    mine = Membership.objects.active().filter(user_id=user.pk).select_related("organization")
+    context = {
+        "memberships": mine.order_by("organization__name"),
+        "has_password": user.has_usable_password(),
+        "has_factors": is_mfa_enabled(user),
+    }
+    return render(request, "account/settings.html", context)
 
 
 def _gone(request: HttpRequest) -> HttpResponse:

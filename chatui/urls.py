@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from accounts.views import own_settings
 from conversations import approvals_page, usage_pages, views
 from conversations.linking import signing_in
 
@@ -20,6 +21,7 @@ urlpatterns = [
     path("o/<slug:organization>/usage/", usage_pages.usage, name="usage"),
     path("o/<slug:organization>/usage/export/", usage_pages.export, name="usage_export"),
     path("o/<slug:organization>/connections/", include("conversations.linking.urls")),
+    path("settings/", own_settings, name="settings"),
     path("mcp/oauth/callback", signing_in.callback, name="oauth_callback"),
     path("mcp/oauth/client.json", signing_in.client_document, name="oauth_client"),
     path("accounts/", include("accounts.urls")),

@@ -46,6 +46,7 @@ function Editor({ message, text, files }) {
   useEffect(() => {
     field.current.focus();
     field.current.setSelectionRange(value.length, value.length);
+    field.current.parentElement.scrollIntoView({ block: "nearest" }); // whole, with its frame
   }, []);
   const close = () => {
     chat.store.set({ editing: null });

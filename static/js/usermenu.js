@@ -56,7 +56,7 @@ function Settings() {
         setSetting("sendWith", value);
         setSendWith(value);
       }} />
-    <p class="help">These hold for this browser.</p></div>`;
+    <p class="help">These hold for this browser. <a href="/settings/">Your account</a>: e-mail, password, two factors.</p></div>`;
 }
 
 function Choice({ label, name, value, options, onChange }) {

@@ -321,3 +321,16 @@ def test_the_accounts_pages_need_a_person_and_render_in_our_layout(client: Clien
     assert "<style" not in page
     assert " style=" not in page
     assert not re.search(r"<script(?![^>]*(src=|application/json))", page)
+
+
+# --- One's own settings -------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_ones_settings_leads_to_all_of_ones_account(client: Client, bob: User) -> None:
+    assert client.get("/settings/").headers["Location"] == "/accounts/login/?next=/settings/"
+    client.force_login(bob)
+    page = client.get("/settings/").content.decode()
+    for address in ("/accounts/email/", "/accounts/password/change/", "/accounts/2fa/", "/o/acme/"):
+        assert f'href="{address}"' in page
+    assert "bob@example.org" in page
+    assert "Off" in page

@@ -123,6 +123,7 @@ MEMBERS = {**WITH_CHAT, "auditor": 200}
 CHATTERS = {**WITH_CHAT, "auditor": 403}  # a page that says so
 PAGES: dict[str, tuple[str, str, dict[str, int]]] = {  # → method, whose, status
     "": ("GET", "", dict.fromkeys((*PEOPLE, "stranger"), 302) | {"superuser": 200, "ex-member": 200}),
+    "settings/": ("GET", "", dict.fromkeys((*PEOPLE, "stranger", "superuser", "ex-member"), 200)),
     "o/<slug:organization>/": ("GET", "shared", MEMBERS),
     "o/<slug:organization>/c/<uuid:conversation>/": ("GET", "own", WITH_CHAT),
     "o/<slug:organization>/approvals/": ("GET", "shared", MEMBERS),

@@ -77,7 +77,8 @@ const ELSEWHERE = { authorization: "asks you to sign in", elicitation: "asks you
 
 function Elsewhere({ question }) {
   const { conversation } = question;
-  return html`<section class="elsewhere"><p><strong>${question.server_title || question.server}</strong> ${ELSEWHERE[question.kind]}</p>
+  return html`<section class="elsewhere"><p><strong>${question.server_title || question.server}</strong> ${ELSEWHERE[question.kind]}${conversation && html`
+      <span class="muted small elsewhere-chat" dir="auto">${conversation.title || "Untitled chat"}</span>`}</p>
     ${conversation && html`<a class="button" href=${`${home}c/${conversation.id}/`}>Open the chat<span class="visually-hidden"> ${conversation.title}</span></a>`}</section>`;
 }
 
