@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import uuid
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -132,6 +133,11 @@ class MCPServer(TenantModel):
 
     def __str__(self) -> str:
         return self.title
+
+    @classmethod
+    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **options: Any) -> Self:
+        # Where some are left out, Django looks for each field in the list of those that are there, at every row.
+        return super().from_db(db, frozenset(field_names), values, **options)
 
     @property
     def reviews_new_tools(self) -> bool:
