@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ class Revocable:
 
     endpoint: str
     issuer: str
-    is_own: bool  # the server is one person's: a public address alone is told
+    allowances: Sequence[str] | None  # of the server, as in `MCPServer.allowances`
     credentials: Credentials = field(repr=False)
     tokens: Mapping[str, str] = field(repr=False)
 
@@ -64,9 +64,7 @@ def revocable(account: LinkedAccount, server: MCPServer) -> Revocable | str:
     if not discovered.revocation_endpoint:
         return NO_WAY
     credentials = client_auth.credentials_of(account.client, server)
-    return Revocable(
-        discovered.revocation_endpoint, discovered.issuer, server.owner_id is not None, credentials, tokens
-    )
+    return Revocable(discovered.revocation_endpoint, discovered.issuer, server.allowances, credentials, tokens)
 
 
 async def tell(what: Revocable) -> Told:
@@ -82,7 +80,7 @@ async def tell(what: Revocable) -> Told:
 async def _tell(what: Revocable) -> Told:
     """Each token for itself: a service may know how to revoke one kind alone (RFC 7009, 2.2.1)."""
     told = Told()
-    async with Web(extra=None if what.is_own else ()) as web:
+    async with Web(extra=what.allowances) as web:
         for kind, token in what.tokens.items():
             headers, proof = what.credentials.apply(what.issuer)
             answer = await web.post_form(what.endpoint, {"token": token, "token_type_hint": kind, **proof}, headers)
