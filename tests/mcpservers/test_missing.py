@@ -101,8 +101,16 @@ async def test_for_a_moment_nobody_calls_it_again(call: Any, fake: FakeMCPServer
 
 
 async def test_many_calls_at_once_cost_few_lists(call: Any, fake: FakeMCPServer) -> None:
+    together = asyncio.Event()
+
+    async def refuse_all(exchange: Exchange) -> None:
+        if fake.count("tools/call") == 20:
+            together.set()
+        await together.wait()
+        await refuse(exchange)
+
     fake.tools = [ECHO]
-    fake.on("tools/call", refuse)
+    fake.on("tools/call", refuse_all)
     outcomes = await asyncio.gather(*(call() for _ in range(20)))
     assert all(outcome.missing for outcome in outcomes)
     assert fake.count("tools/list") <= 4

@@ -25,6 +25,13 @@ def _logs(settings: Any, tmp_path: Path) -> None:
     settings.VAR_DIR = tmp_path
 
 
+@pytest.fixture(autouse=True)
+def _slow_machine(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was killed is seen to have ended, however long that takes."""
+    settings.MCP = settings.MCP | {"CLOSE_SECONDS": 60}
+    monkeypatch.setattr("mcpservers.stdio.KILL_SECONDS", 60)
+
+
 async def environment(connection: Connection) -> dict[str, str]:
     result = await connection.request_raw("tools/call", CALL)
     found: dict[str, str] = json.loads(result["content"][0]["text"])
