@@ -130,3 +130,12 @@ def snapshot(actor: Actor, turn_id: UUID) -> Snapshot:
         message=one_message_json(turn.message),
     )
     return Snapshot(frame, turn.last_seq, turn.status in Turn.OPEN)
+
+
+def news(actor: Actor, turn_id: UUID, seq: int) -> Snapshot | None:
+    """How the turn stands, unless it is open and as it was at `seq`: then one query, and None."""
+    policy.require(actor, policy.Action.CHAT)
+    mine = Turn.objects.filter(conversation__in=Conversation.objects.visible_to(actor))
+    if mine.filter(pk=turn_id, last_seq=seq, status__in=Turn.OPEN).exists():
+        return None
+    return snapshot(actor, turn_id)

@@ -10,6 +10,7 @@ from uuid import UUID
 from accounts.doors import Door
 from chatui.rows import in_rows
 from conversations import commands, feed
+from conversations.commands import Snapshot
 from conversations.feed import NotHeldError
 
 PAUSE = 0.5  # seconds between two looks at a turn of which the feed holds nothing that follows what is stored
@@ -34,16 +35,21 @@ async def frames(door: Door, turn_id: UUID, after: int) -> AsyncGenerator[tuple[
             except NotHeldError:
                 if looked_after == after:  # a mirror with a gap, or a stream that is gone: rows say more in a moment
                     await asyncio.sleep(PAUSE)
-            snapshot = await in_rows(door.run, commands.snapshot, turn_id)
-            if looked_after is None or snapshot.seq != after or not snapshot.open:
+            snapshot: Snapshot | None
+            if looked_after is None:
+                snapshot = await in_rows(door.run, commands.snapshot, turn_id)
+            else:
+                snapshot = await in_rows(door.run, commands.news, turn_id, after)
+            if snapshot is not None:
                 yield snapshot.seq, snapshot.frame
-            if not snapshot.open:
-                return
-            looked_after = after = snapshot.seq
+                if not snapshot.open:
+                    return
+                after = snapshot.seq
+            looked_after = after
             channel.watch(turn_id, after)
             # It may have ended between that look and this watch, by a hand that publishes to watchers alone.
-            again = await in_rows(door.run, commands.snapshot, turn_id)
-            if not again.open:
+            again = await in_rows(door.run, commands.news, turn_id, after)
+            if again is not None and not again.open:
                 yield again.seq, again.frame
                 return
     finally:

@@ -14,6 +14,7 @@ from django.test import AsyncClient
 
 from accounts.actors import find_actor
 from accounts.models import Organization, User
+from chatui.errors import NotFoundError
 from chatui.rows import in_rows
 from conversations import commands, feed, following, transitions, turns
 from conversations.commands import Snapshot
@@ -33,10 +34,11 @@ class Rows:
     def __init__(self, *looks: Look) -> None:
         self.looks, self.looked = list(looks), 0
 
-    def run(self, *_: Any) -> Snapshot:
+    def run(self, function: Any, turn_id: UUID, *known: int) -> Snapshot | None:
+        """As `commands.snapshot` or, with what is known, `commands.news`."""
         self.looked += 1
-        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-        return look()
+        found = (self.looks.pop(0) if len(self.looks) > 1 else self.looks[0])()
+        return None if known == (found.seq,) and found.open else found
 
 
 def at(seq: int, *, open: bool = True) -> Look:
@@ -168,6 +170,20 @@ def ends_when_looked_at(parked: Turn, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(commands, "snapshot", look)
     yield
     assert len(looks) == 2
+
+
+def test_a_look_at_a_turn_that_stands_as_it_stood_is_one_query(
+    parked: Turn, owner: User, organization: Organization, django_assert_num_queries: Any
+) -> None:
+    actor = find_actor(owner.pk, organization.pk)
+    assert actor is not None
+    with django_assert_num_queries(1):
+        assert commands.news(actor, parked.pk, 4) is None
+    moved = commands.news(actor, parked.pk, 3)
+    assert moved is not None
+    assert (moved.seq, moved.open) == (4, True)
+    with pytest.raises(NotFoundError):
+        commands.news(actor, uuid4(), 4)
 
 
 async def over_sse(owner: User, turn: Turn) -> list[tuple[str, str]]:
