@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from agents.parts import JSONObject
-from chatui.jsontext import deeper_than
+from chatui.jsontext import MANY_DIGITS, RefusedError, deeper_than, finite, no_constant
 from chatui.text import clean_json, shorten
 
 if TYPE_CHECKING:
@@ -42,10 +41,6 @@ class ParsedArguments:
 # --- Text to object -----------------------------------------------------------------------------------------------
 
 
-class _Refused(ValueError):
-    """JSON by grammar, but not a value that may be passed on."""
-
-
 def parse_arguments(text: str) -> ParsedArguments:
     """Blank is `{}`, a JSON object is itself, anything else is an error.
 
@@ -66,7 +61,7 @@ def parse_arguments(text: str) -> ParsedArguments:
     except RecursionError:
         return _failed("The arguments are nested too deeply.")
     except ValueError as error:  # a refused constant, or a number with too many digits
-        reason = str(error) if isinstance(error, _Refused) else "a number has too many digits"
+        reason = str(error) if isinstance(error, RefusedError) else MANY_DIGITS
         return _failed(f"The arguments are not valid JSON: {reason}. {_ONE_OBJECT}")
 
 
@@ -95,19 +90,8 @@ def _failed(error: str) -> ParsedArguments:
     return ParsedArguments(None, error)
 
 
-def _constant(name: str) -> NoReturn:
-    raise _Refused(f"{name} is not a JSON value")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise _Refused(f"the number {digits[:40]} is too large")
-    return number
-
-
-_STRICT = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
-_LENIENT = json.JSONDecoder(parse_constant=_constant, parse_float=_finite, strict=False)
+_STRICT = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
+_LENIENT = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, strict=False)
 
 
 def _parse(text: str) -> ParsedArguments:
@@ -146,7 +130,7 @@ def _value(text: str) -> tuple[Any, bool]:
     if text[end:].lstrip().startswith("{"):
         if _same(value, _rest(text, end)):
             return value, True
-        raise _Refused("there are several different objects in one call; make one call for each")
+        raise RefusedError("there are several different objects in one call; make one call for each")
     raise json.JSONDecodeError("Extra data", text, end)
 
 

@@ -10,6 +10,8 @@ import orjson
 
 MAX_LEVELS = 200  # of objects and arrays in what a client sends: what a form or a tool takes has fewer
 
+MANY_DIGITS = "a number has too many digits"
+
 
 def encoded(value: Any) -> bytes:
     """`value` as JSON, in UTF-8, UUIDs and times as text.
@@ -24,6 +26,10 @@ def encoded(value: Any) -> bytes:
         return text.encode("utf-8", "replace")
 
 
+class RefusedError(ValueError):
+    """JSON by grammar, or nearly, but no value that may be passed on: the message says what."""
+
+
 class TooDeepError(ValueError):
     """What a client sent is nested more than `MAX_LEVELS` deep."""
 
@@ -36,23 +42,29 @@ def received(text: str | bytes) -> Any:
     """
     try:
         # Not orjson: it refuses lone surrogates, which are cleaned as everywhere.
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(text, parse_constant=no_constant, parse_float=finite)
     except RecursionError:
         raise TooDeepError from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RefusedError):
+        raise
+    except ValueError:  # Python's own bound of digits, in words about Python
+        raise RefusedError(MANY_DIGITS) from None
     if deeper_than(value, MAX_LEVELS):
         raise TooDeepError
     return value
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+def no_constant(name: str) -> NoReturn:
+    """For `parse_constant`: NaN and the infinities are Python's. Raises `RefusedError`."""
+    raise RefusedError(f"{name} is not a JSON value")
 
 
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number[:40]} is too large a number")
-    return value
+def finite(digits: str) -> float:
+    """For `parse_float`: what no JSON can say again is refused. Raises `RefusedError`."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise RefusedError(f"the number {digits[:40]} is too large")
+    return number
 
 
 def deeper_than(value: Any, levels: int) -> bool:

@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from chatui.jsontext import deeper_than, encoded
+from agents.arguments import parse_arguments
+from chatui.jsontext import RefusedError, deeper_than, encoded, received
 
 
 def nested(levels: int, inner: Any = 1) -> Any:
@@ -40,3 +41,20 @@ def test_depth_is_told_without_recursion() -> None:
     assert not deeper_than({"a": {"b": 1}}, 2)
     assert deeper_than({"a": {"b": 1}}, 1)
     assert deeper_than(nested(50_000), 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[NaN]", "NaN is not a JSON value"),
+        ("[-Infinity]", "-Infinity is not a JSON value"),
+        ("[1e999]", "the number 1e999 is too large"),
+        ("[" + "9" * 5000 + "]", "a number has too many digits"),
+    ],
+)
+def test_what_clients_and_models_make_up_is_refused_in_the_same_words(text: str, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        received(text)
+    refused = parse_arguments(f'{{"a": {text}}}')
+    assert refused.value is None
+    assert words in refused.error

@@ -294,7 +294,7 @@ async def test_an_unexpected_error_is_a_reference_and_nothing_else(
         (b"{", "not JSON"),
         (b"[]", "is a JSON object"),
         (b"\xff", "not UTF-8"),
-        (b'{"timezone": NaN}', "NaN is not JSON"),
+        (b'{"timezone": NaN}', "NaN is not a JSON value"),
         (b'{"timezone": "Mars/Olympus"}', "timezone: "),
         (b'{"timezone": "../etc/passwd"}', "timezone: "),
         (b'{"timezone": null}', "cannot be null"),
