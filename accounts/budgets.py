@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -160,11 +161,19 @@ def violations(budgets: Any, *, stored: bool = False) -> list[Violation]:
                 found.append(((number, str(key)), f"unknown key; known are per, {ONLY}, {', '.join(KEYS)}"))
             elif isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0:
                 found.append(((number, key), "must be a number, not negative"))
-            elif amount != amount or amount in (float("inf"), float("-inf")):
+            elif not _is_finite(amount):
                 found.append(((number, key), "must be a finite number"))
         if not any(key in KEYS for key in budget):
             found.append(((number,), f"bounds nothing: give one of {', '.join(KEYS)}"))
     return found
+
+
+def _is_finite(amount: float) -> bool:
+    """Whether it is a number that can be counted up to: a whole one may be too large for that."""
+    try:
+        return math.isfinite(amount)
+    except OverflowError:
+        return False
 
 
 def _misnamed(budget: Mapping[str, Any], stored: bool) -> Iterator[Violation]:

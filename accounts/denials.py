@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db import models
 
-from accounts.models import Group
+from accounts.budgets import KEYS, ONLY
+from accounts.models import Group, Organization
 
 INSTEAD = (
     "Without the group its members would gain what these keep from them: take them away first, or keep the group "
@@ -16,11 +17,11 @@ INSTEAD = (
 
 
 def denials_of(group: Group) -> list[str]:
-    """Grants that deny something to the group, and rules of its own that ask or deny; each in words for an admin.
+    """Grants that deny something to the group, rules of its own that ask or deny, and budgets that name it.
 
-    A rule that cannot be understood denies too. One query for each kind of grant.
+    Each in words for an admin. A rule that cannot be understood denies too. One query for each kind of grant, and one.
     """
-    return [*_grants(group), *_rules(group)]
+    return [*_grants(group), *_rules(group), *_budgets(group)]
 
 
 def _grants(group: Group) -> Iterator[str]:
@@ -48,3 +49,12 @@ def _rules(group: Group) -> Iterator[str]:
             yield f"Rule {number} of the group, “{rule.get('tool')}: {do}”, holds for its members."
         elif do != "allow":
             yield f"Rule {number} of the group cannot be understood, and denies its members every tool."
+
+
+def _budgets(group: Group) -> Iterator[str]:
+    """Those of each group, which are of no one group, are not among them."""
+    stored = Organization.objects.values_list("budgets", flat=True).get(pk=group.organization_id)
+    for number, budget in enumerate(stored, start=1):
+        if budget["per"] == "group" and any(entry["id"] == str(group.pk) for entry in budget.get(ONLY, ())):
+            amounts = ", ".join(f"{key}: {budget[key]:,}" for key in KEYS if budget.get(key) is not None)
+            yield f"Budget {number} of the organization, “{amounts}”, names the group and bounds its members."

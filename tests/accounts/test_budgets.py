@@ -28,6 +28,8 @@ def test_each_bound_of_a_budget_is_a_limit() -> None:
         ([{"per": "user", "tokens_per_week": 1}], (0, "tokens_per_week")),
         ([{"per": "user", "tokens_per_day": -1}], (0, "tokens_per_day")),
         ([{"per": "user", "tokens_per_day": True}], (0, "tokens_per_day")),
+        ([{"per": "user", "tokens_per_day": 10**400}], (0, "tokens_per_day")),
+        ([{"per": "user", "cost_per_day": float("nan")}], (0, "cost_per_day")),
         ([{"per": "user", "tokens_per_day": "many"}], (0, "tokens_per_day")),
         ([{"per": "organization", "only": ["acme"], "tokens_per_day": 1}], (0, "only")),
         ([{"per": "user", "only": [], "tokens_per_day": 1}], (0, "only")),

@@ -25,6 +25,12 @@ def deny_the_agent(world: World, group: Group) -> None:
     AgentGrant.objects.create(agent=world.acme[Agent], group=group, deny=True)
 
 
+def bound(world: World, group: Group) -> None:
+    named = {"per": "group", "only": [{"id": str(group.pk), "name": group.slug}], "tokens_per_day": 1000}
+    group.organization.budgets = [{"per": "group", "tokens_per_day": 5000}, named]
+    group.organization.save()
+
+
 def rule(*rules: Any) -> Callable[[World, Group], None]:
     def change(world: World, group: Group) -> None:
         Group.objects.filter(pk=group.pk).update(rules=list(rules))
@@ -40,6 +46,10 @@ CASES: dict[str, tuple[Callable[[World, Group], None], str]] = {
         "Rule 2 of the group, “*: deny”, holds for its members.",
     ),
     "a rule that asks": (rule({"tool": "*", "do": "ask"}), "Rule 1 of the group, “*: ask”, holds for its members."),
+    "a budget that names it": (
+        bound,
+        "Budget 2 of the organization, “tokens_per_day: 1,000”, names the group and bounds its members.",
+    ),
     "a rule of another kind": (rule("*"), "Rule 1 of the group cannot be understood"),
 }
 
@@ -71,6 +81,7 @@ def test_a_group_that_denies_something_is_not_deleted_in_the_admin(world: World,
 def test_a_group_that_only_gives_is_deleted_and_an_organization_with_all_it_has(world: World, group: Group) -> None:
     rule({"tool": "*", "do": "allow"})(world, group)
     other = Group.objects.create(organization=group.organization, slug="other", rules=[{"tool": "*", "do": "deny"}])
+    bound(world, other)
     client = client_of(world.acme.people[Role.OWNER])
     assert ServerGrant.objects.filter(group=group).exists()
     assert client.post(url(Group, "delete", group), {"post": "yes"}).status_code == 302
