@@ -16,8 +16,21 @@ from accounts.models import User
 from chatui.routing import websocket
 from chatui.rows import in_rows
 
-TIMEOUT = 15.0
+TIMEOUT = 60.0
 Frame = dict[str, Any]
+
+
+class Communicator(WebsocketCommunicator):
+    """One that waits for the application longer than a second: it may have to wait for a slow machine itself."""
+
+    async def connect(self, timeout: float = TIMEOUT) -> tuple[bool, Any]:
+        return await super().connect(timeout)
+
+    async def disconnect(self, code: int = 1000, timeout: float = TIMEOUT) -> None:
+        await super().disconnect(code, timeout)
+
+    async def receive_output(self, timeout: float = TIMEOUT) -> dict[str, Any]:
+        return await super().receive_output(timeout)
 
 
 def cookie_of(user: User) -> str:
@@ -39,7 +52,7 @@ class Chat:
     """A socket. `seen` holds every frame in order; what one wait skipped is not looked at again by the next."""
 
     def __init__(self, organization: str, headers: Mapping[str, str], subprotocols: list[str] | None = None) -> None:
-        self.communicator = WebsocketCommunicator(
+        self.communicator = Communicator(
             websocket,
             f"/ws/o/{organization}/",
             headers=[(name.encode(), value.encode()) for name, value in headers.items()],
@@ -55,7 +68,7 @@ class Chat:
         return await cls(organization, headers).connect()
 
     async def connect(self) -> Self:
-        accepted, _ = await self.communicator.connect(timeout=TIMEOUT)
+        accepted, _ = await self.communicator.connect()
         assert accepted
         self.hello = await self.next()
         assert self.hello["type"] == "hello"
@@ -65,7 +78,7 @@ class Chat:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.communicator.disconnect(timeout=TIMEOUT)
+        await self.communicator.disconnect()
 
     async def send(self, type: str, **fields: Any) -> None:
         await self.send_text(orjson.dumps({"type": type, **fields}).decode())
@@ -75,7 +88,7 @@ class Chat:
 
     async def next(self) -> Frame:
         """The next frame. Raises `Closed`."""
-        output = await self.communicator.receive_output(timeout=TIMEOUT)
+        output = await self.communicator.receive_output()
         if output["type"] == "websocket.close":
             raise Closed(output.get("code") or 1000)
         frame: Frame = orjson.loads(output["text"])

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import orjson
 import pytest
-from channels.testing import WebsocketCommunicator
 from django.test import AsyncClient
 
 from accounts.models import ApiKey, Membership, User
@@ -19,7 +18,7 @@ from chatui.routing import websocket
 from chatui.rows import in_rows
 from conversations import hints, supervisor, transitions
 from conversations.models import Conversation, Message, Turn
-from tests.conversations.chat import Chat, Closed, cookie_of, gapless
+from tests.conversations.chat import Chat, Closed, Communicator, cookie_of, gapless
 from tests.fakes.endpoint import Endpoint, chunks, delta, failure, never, text
 
 
@@ -435,10 +434,10 @@ async def test_a_foreign_or_missing_origin_is_refused_before_accept(
     headers = [(b"cookie", (await in_rows(cookie_of, owner)).encode())]
     if origin:
         headers.append((b"origin", origin.encode()))
-    communicator = WebsocketCommunicator(websocket, "/ws/o/acme/", headers=headers)
+    communicator = Communicator(websocket, "/ws/o/acme/", headers=headers)
     accepted, _ = await communicator.connect()
     assert not accepted
-    await communicator.wait()
+    await communicator.disconnect()
 
 
 async def test_a_socket_without_a_session_is_closed_4401_after_accept(owner: User, house: Any) -> None:

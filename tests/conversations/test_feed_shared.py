@@ -25,6 +25,7 @@ async def make() -> AsyncIterator[Make]:
 
     def one(url: str = TEST_REDIS_URL) -> SharedFeed:
         feeds.append(SharedFeed(url, 60, prefix=prefix))
+        feeds[-1]._client.connection_pool.connection_kwargs |= {"socket_connect_timeout": 60, "socket_timeout": 60}
         return feeds[-1]
 
     yield one
