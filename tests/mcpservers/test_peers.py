@@ -55,8 +55,9 @@ def as_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture(autouse=True)
-async def manager() -> AsyncIterator[ConnectionManager]:
+async def manager(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ConnectionManager]:
     """The manager of this loop, without rows."""
+    monkeypatch.setattr(peers, "TIMEOUT", 60)  # a slow machine's Redis is not away
     loop = asyncio.get_running_loop()
     async with managed() as manager:
         connections._managers[loop] = manager
