@@ -46,6 +46,13 @@ class OAuthClient(TenantModel):
         return f"{self.get_source_display()} at {self.issuer}"
 
 
+class _WithoutTokens(models.Manager["LinkedAccount"]):
+    """What goes with something else goes even if nobody has the key to its tokens any more."""
+
+    def get_queryset(self) -> models.QuerySet[LinkedAccount]:
+        return super().get_queryset().defer("tokens")
+
+
 class LinkedAccount(TenantModel):
     """An account at a server: a user's, or (without a user) the organization's machine account.
 
@@ -80,9 +87,11 @@ class LinkedAccount(TenantModel):
     updated_at = models.DateTimeField(auto_now=True)
 
     objects = TenantQuerySet.as_manager()
+    related = _WithoutTokens()
 
     class Meta:
         ordering = ["created_at"]
+        base_manager_name = "related"
         constraints = [
             models.UniqueConstraint(
                 fields=["server", "user"], condition=Q(is_default=True, user__isnull=False), name="one_default_account"

@@ -14,6 +14,7 @@ from mcpservers.oauth.discovery import told_by
 from mcpservers.oauth.web import Web
 
 NOTHING_LEFT = "Nothing was kept here with which to revoke it: end the access there if you want to be sure."
+UNREADABLE = "Nobody has the key to what was kept here any more: end the access there if you want to be sure."
 NO_WAY = "The sign-in service offers no way to be told: end the access there if you want to be sure."
 ANOTHER = "The sign-in service could not be told, because this server names another one now."
 _KINDS = ("refresh_token", "access_token")

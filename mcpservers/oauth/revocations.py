@@ -17,9 +17,10 @@ from django.utils import timezone
 from accounts import audit
 from accounts.audit import Target
 from accounts.models import AuditAction
+from chatui.fields import DecryptionError
 from chatui.rows import in_rows, writing
 from mcpservers.models import LinkedAccount, MCPServer, Revocation
-from mcpservers.oauth.revocation import Revocable, Told, revocable, tell
+from mcpservers.oauth.revocation import UNREADABLE, Revocable, Told, revocable, tell
 
 AT_MOST, AT_ONCE = 100, 8
 SECONDS = 60.0  # for one account
@@ -32,9 +33,12 @@ def to_revoke(account: LinkedAccount, server: MCPServer) -> Revocation | None:
 
     Where there should be, the audit says why not.
     """
-    if not account.tokens:
+    try:
+        found = revocable(account, server) if account.tokens else None
+    except DecryptionError:
+        found = UNREADABLE
+    if found is None:
         return None
-    found = revocable(account, server)
     if isinstance(found, str):
         _record(_of(account, server), AuditAction.LINK_NOT_REVOKED, found)
         return None
@@ -109,7 +113,11 @@ async def _revoke(id: UUID, slots: asyncio.Semaphore) -> bool | None:
 def _claimed(id: UUID) -> Revocation | None:
     """The row, due again after a pause, for whoever claims it first."""
     rows = Revocation.objects.as_system().filter(pk=id)
-    row: Revocation | None = rows.first()
+    try:
+        row: Revocation | None = rows.first()
+    except DecryptionError:
+        again_later(rows.defer("what").get(), Told(UNREADABLE))
+        return None
     if row is None or row.due_at > timezone.now():
         return None
     pause = PAUSES[min(row.attempts, len(PAUSES) - 1)]
@@ -139,9 +147,15 @@ def account_goes(instance: LinkedAccount, **_: Any) -> None:
     """Before an account is deleted, with whatever."""
     if getattr(instance, "revoked_by_hand", False):
         return
-    row = to_revoke(instance, instance.server)
+    row = to_revoke(instance, _server_of(instance))
     if row is not None:
         row.save()
+
+
+def _server_of(account: LinkedAccount) -> MCPServer:
+    """Its secrets are read if they are needed: an account goes even if nobody has the key to them any more."""
+    server: MCPServer = MCPServer.objects.as_system().defer("headers", "env", "oauth").get(pk=account.server_id)
+    return server
 
 
 def server_moves(instance: MCPServer, update_fields: Any = None, **_: Any) -> None:
@@ -150,11 +164,14 @@ def server_moves(instance: MCPServer, update_fields: Any = None, **_: Any) -> No
     moving.left_behind = []
     if instance._state.adding or (update_fields is not None and not {"url", "oauth"} & set(update_fields)):
         return
-    before = MCPServer.objects.as_system().filter(pk=instance.pk).first()
+    try:
+        before = MCPServer.objects.as_system().defer("headers", "env").filter(pk=instance.pk).first()
+    except DecryptionError:
+        return  # who linked what with a definition that nobody can read is not known
     if before is None or before.oauth_binding() == instance.oauth_binding():
         return
     linked = LinkedAccount.objects.as_system().filter(server_id=before.pk, binding=before.oauth_binding())
-    rows = [to_revoke(account, before) for account in linked.select_related("client")]
+    rows = [to_revoke(account, before) for account in linked.defer("tokens")]
     moving.left_behind = [row for row in rows if row is not None]
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import models
+from django.db import IntegrityError, connection, models
 from django.utils import timezone
 
 from accounts.actors import Actor
@@ -15,6 +15,8 @@ from chatui.rows import in_rows
 from mcpservers import tasks
 from mcpservers.models import LinkedAccount, MCPServer, Revocation
 from mcpservers.oauth import accounts, revocations
+from mcpservers.oauth.client_auth import Credentials
+from mcpservers.oauth.revocation import UNREADABLE, Revocable
 from tests.fakes import authfaults
 from tests.fakes.authserver import FakeAuthServer
 from tests.mcpservers.oauth.conftest import Link, Make
@@ -71,8 +73,6 @@ async def test_whatever_it_goes_with_an_account_is_revoked_where_it_was_linked(
 
 async def _stored() -> list[Any]:
     def read() -> list[Any]:
-        from django.db import connection
-
         with connection.cursor() as cursor:
             cursor.execute("SELECT what FROM mcpservers_revocation")
             return list(cursor.fetchall())
@@ -87,8 +87,8 @@ async def test_a_server_that_is_changed_without_moving_or_could_not_be_saved_lea
         server = MCPServer.objects.as_system().get(pk=account.server_id)
         server.title = "Other"
         server.save()
-        server.url, server.slug = "https://elsewhere.example/mcp", "x" * 50
-        with pytest.raises(Exception, match="too long"):
+        server.url, server.title = "https://elsewhere.example/mcp", None
+        with pytest.raises(IntegrityError):
             server.save()
 
     await in_rows(change)
@@ -132,6 +132,43 @@ async def test_where_there_is_no_way_to_revoke_the_audit_says_so(
     await in_rows(gone, account, "user")
     assert not await Revocation.objects.as_system().aexists()
     assert "no way to be told" in (await AuditRecord.objects.aget(action="link.not_revoked")).reason
+
+
+def _make_unreadable(table: str, *columns: str) -> None:
+    with connection.cursor() as cursor:
+        for column in columns:
+            cursor.execute(f"UPDATE {table} SET {column} = 'gAAAAA-of-another-key'")
+
+
+@pytest.mark.parametrize("way", [*WITH, "moved"])
+async def test_what_nobody_has_the_key_to_any_more_goes_all_the_same_and_the_audit_says_that_it_was_not_revoked(
+    account: LinkedAccount, way: str
+) -> None:
+    def go() -> None:
+        _make_unreadable("mcpservers_linkedaccount", "tokens")
+        if way == "user":
+            _make_unreadable("mcpservers_mcpserver", "headers", "env", "oauth")
+        gone(account, way)
+
+    await in_rows(go)
+    assert not await Revocation.objects.as_system().aexists()
+    assert (await AuditRecord.objects.aget(action="link.not_revoked")).reason == UNREADABLE
+
+
+async def test_one_that_nobody_has_the_key_to_any_more_keeps_no_other_from_being_revoked(
+    account: LinkedAccount, auth: FakeAuthServer
+) -> None:
+    def go() -> None:
+        revocations.after_failure(account, Revocable("", "", (), Credentials("", ""), {}))
+        _make_unreadable("mcpservers_revocation", "what")
+        account.delete()
+        Revocation.objects.as_system().update(due_at=timezone.now())
+
+    await in_rows(go)
+    assert (await revocations.revoke_due()).done == 1
+    assert not auth.memory.tokens[account.tokens["refresh_token"]].active
+    assert not await Revocation.objects.as_system().aexists()
+    assert (await AuditRecord.objects.aget(action="link.not_revoked")).reason == UNREADABLE
 
 
 @pytest.mark.django_db(transaction=True)
