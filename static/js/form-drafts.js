@@ -3,7 +3,15 @@
 
 const MOST = 20; // questions; the oldest goes
 const FORMS = "chatui:forms:";
-const SECRET = /pass ?(word|phrase|code|wd)|secret|token|credential|(api|private|access) ?key|card ?number|\b(pin|otp|cvv|cvc|ssn|iban)\b/i;
+const SECRET = new RegExp(
+  [
+    "pass ?(word|phrase|code|wd)|secret|token|credential|authorization|cookie|bearer",
+    "(api|private|access|ssh|signing|encryption) ?key|(card|account) ?number|credit ?card",
+    "(verification|security|one time|auth|mfa|2fa) ?code",
+    String.raw`\b(pass|pwd|pin|otp|cvv|cvc2?|jwt|ssn|iban)\b`,
+  ].join("|"),
+  "i",
+);
 
 /** Whether what is entered under such a name is better not written down. Pure. */
 export function looksSecret(...names) {

@@ -65,8 +65,12 @@ test("what looks like a secret is known by its name, in a form and in arguments 
   for (const name of ["password", "userPassword", "API key", "apiKey", "x_api_key", "client-secret", "access_token", "PIN", "card_pin"]) {
     assert.equal(looksSecret(name), true, name);
   }
-  for (const name of ["title", "opinion", "shipping", "key", "compass", "", undefined]) assert.equal(looksSecret(name), false, name);
+  for (const name of ["Authorization", "sessionCookie", "bearer", "pwd", "pass", "ssh_key", "jwt", "cvc2", "credit card", "mfa_code", "one-time code"]) {
+    assert.equal(looksSecret(name), true, name);
+  }
+  for (const name of ["passage", "author", "postcode", "session", "title", "opinion", "shipping", "key", "compass", "", undefined]) assert.equal(looksSecret(name), false, name);
   assert.equal(looksSecret("field1", "Your password"), true);
   assert.equal(holdsSecret('{"title": "my password"}'), false);
+  assert.equal(holdsSecret('{"url": "x", "headers": {"Authorization": "Bearer x"}}'), true);
   assert.equal(holdsSecret('{"title": "x", "login": {"pass\\"word" : 1, "password": "hun'), true);
 });
