@@ -99,7 +99,14 @@ class Organization(models.Model):
         super().save(*args, **kwargs)
         if before is not None and before != self.budgets:
             # Not within: rounds hold counters and wait for this row.
-            transaction.on_commit(BudgetCounter.objects.as_system().filter(organization=self.pk).delete)
+            transaction.on_commit(self._count_anew)
+
+    def _count_anew(self) -> None:
+        counters = BudgetCounter.objects.as_system().filter(organization=self.pk)
+        with transaction.atomic():
+            # In the order in which rounds lock them: else one of the two could wait for the other in a circle.
+            held = list(counters.select_for_update().order_by("pk").values_list("pk", flat=True))
+            counters.filter(pk__in=held).delete()
 
     def clean(self) -> None:
         """Budgets that cannot be meant are refused where they are entered, each with its place."""
