@@ -456,16 +456,18 @@ async def test_live_connections_are_listed_and_closed_from_another_thread() -> N
         del connections._managers[loop]
 
 
-async def test_an_idle_connection_uses_no_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_uses_no_processor_time() -> None:
     async with FakeMCPServer() as server, managed() as manager:
         await asyncio.gather(*(call(manager, target(server.url)) for _ in range(10)))
-        turns, turn = 0, asyncio.get_running_loop()._run_once
+        loop = asyncio.get_running_loop()
+        turns, turn = 0, loop._run_once
 
         def counted() -> None:
             nonlocal turns
             turns += 1
             turn()
 
-        monkeypatch.setattr(asyncio.get_running_loop(), "_run_once", counted)
+        loop._run_once = counted
         await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.5)
+        del loop._run_once
         assert turns < 30
