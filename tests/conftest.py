@@ -36,7 +36,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
     """Every asynchronous test ends with a deadline, whatever it waits for."""
     function = item.obj if isinstance(item, pytest.Function) else None
     if asyncio.iscoroutinefunction(function) and not getattr(function, "_has_deadline", False):
-        seconds = next((mark.args[0] for mark in item.iter_markers("deadline")), DEADLINE)
+        seconds = max([DEADLINE, *(mark.args[0] for mark in item.iter_markers("deadline"))])
 
         @functools.wraps(function)
         async def bounded(*args: Any, **kwargs: Any) -> Any:
