@@ -36,7 +36,7 @@ class Permission:
     """
 
     refusal: Callable[[], str] | None = None  # why it may not be made any more, "" if it may; row work
-    read_at: float = field(default_factory=time.monotonic)
+    read_at: float = field(default_factory=lambda: time.monotonic())
 
     async def require(self, tool: str) -> None:
         """Raise `PermissionDeniedError` if rows that were read just now, or again, refuse the call."""

@@ -104,6 +104,13 @@ class LinkedAccount(TenantModel):
             ),
         ]
 
+    def refresh_from_db(
+        self, using: str | None = None, fields: Any = None, from_queryset: models.QuerySet[Any] | None = None
+    ) -> None:
+        """With the tokens, which the manager of related rows leaves out."""
+        rows = LinkedAccount.objects.as_system() if from_queryset is None else from_queryset
+        super().refresh_from_db(using, fields, rows)
+
     def __str__(self) -> str:
         return self.name
 

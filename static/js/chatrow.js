@@ -1,5 +1,5 @@
 // One chat in the sidebar: its link, its state, its menu, renaming in place.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useChat } from "./context.js";
 import { openConversation } from "./conversation.js";
 import { html } from "./html.js";
@@ -40,7 +40,7 @@ function Rename({ item, done }) {
   const chat = useChat();
   const field = useRef(null);
   const finished = useRef(false);
-  useEffect(() => field.current.select(), []);
+  useLayoutEffect(() => field.current.select(), []);
   const finish = (store) => {
     if (finished.current) return;
     finished.current = true;

@@ -1,5 +1,5 @@
 // One message: what was said, by whom, what one can do with it.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useChat, useStore } from "./context.js";
 import { load } from "./conversation.js";
 import { failure } from "./errors.js";
@@ -43,7 +43,7 @@ function Editor({ message, text, files }) {
   const chat = useChat();
   const field = useRef(null);
   const [value, setValue] = useState(text);
-  useEffect(() => {
+  useLayoutEffect(() => { // before it is seen: who types at once must not find the cursor moved
     field.current.focus();
     field.current.setSelectionRange(value.length, value.length);
     field.current.parentElement.scrollIntoView({ block: "nearest" }); // whole, with its frame
