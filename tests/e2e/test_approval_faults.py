@@ -95,6 +95,7 @@ async def test_a_call_is_read_whole_and_allowed_without_a_mouse(
     long = "All of this. " * 400 + "The very end."
     endpoint.script(calls(("demo__add_note", {"title": "Long", "text": long})), text("Noted."))
     page = await opened(site, owner, agent, demo_server)
+    await expect(page.locator("#composer-text")).to_be_focused()
     await page.keyboard.type("note this")
     await page.keyboard.press("Enter")
     card = page.locator(".approval")

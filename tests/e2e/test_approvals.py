@@ -107,6 +107,7 @@ async def test_a_note_is_typed_at_once_and_the_keyboard_goes_on_where_one_writes
     await card.get_by_role("button", name="Back").press("Enter")
     await expect(card).to_be_focused()
     await card.get_by_role("button", name="Deny with a note").press("Enter")
+    await expect(card.get_by_label("Tell the agent why")).to_be_focused()
     await page.keyboard.type("Not today")
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")

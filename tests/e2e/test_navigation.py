@@ -176,6 +176,7 @@ async def test_keys_lead_everywhere(site: Site, owner: User, agent: Agent, endpo
     await expect(page.locator(".sidebar")).to_be_hidden()
     await page.reload()
     await expect(page.locator(".sidebar")).to_be_hidden()
+    await page.wait_for_selector("#composer-send button[type=submit]")  # before, no key means anything
     await page.keyboard.press("Control+/")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
     await expect(dialog).to_be_visible()

@@ -55,6 +55,7 @@ async def test_a_server_of_ones_own_is_added_checked_used_and_deleted_by_keyboar
     await page.keyboard.type("Notes")
     await form.get_by_label("Address").fill("http://user:pass@127.0.0.1/mcp")
     await form.get_by_role("button", name="Add a header").press("Enter")
+    await expect(form.get_by_label("Name of the header")).to_be_focused()
     await page.keyboard.type("X-Token")
     await form.get_by_label("Value of X-Token").fill("planted-secret")
     await form.get_by_role("button", name="Add", exact=True).press("Enter")
