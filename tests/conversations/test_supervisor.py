@@ -19,8 +19,8 @@ from conversations.decisions import Decision
 from conversations.models import Question, Turn
 from conversations.supervisor import Supervisor
 from conversations.turns import NewTurn
-from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat
+from tests.fakes.demo_server import ALLOWED, ASKED, make_demo_server
 from tests.fakes.endpoint import Endpoint, calls, text
 
 NOTE = ("demo__add_note", {"title": "Milk", "text": "Buy milk."})
@@ -35,16 +35,7 @@ def actor(user: User) -> Actor:
 
 @pytest.fixture
 def with_tools(owner: User, organization: Any, agent: Agent) -> None:
-    server = MCPServer.objects.create(
-        organization=organization,
-        slug="demo",
-        title="Demo tools",
-        transport="stdio",
-        command="python",
-        args=["-m", "demo.mcp_server"],
-        rules=[{"tool": "add_note", "do": "ask"}, {"tool": "*", "do": "allow"}],
-    )
-    ServerGrant.objects.create(server=server, whole_organization=True)
+    server = make_demo_server(organization, ASKED, ALLOWED)
     agent.servers.create(server=server)
 
 

@@ -21,6 +21,7 @@ from conversations.models import Attachment, Conversation, Message, Question, To
 from mcpservers import connections
 from mcpservers.models import MCPServer, ServerGrant
 from tests.conversations.chat import Chat, gapless
+from tests.fakes.demo_server import ALLOWED, ASKED, DENIED, make_demo_server
 from tests.fakes.endpoint import Endpoint, calls, text
 
 ADD = ("demo__calculate", {"expression": "2+3"})
@@ -28,17 +29,7 @@ ADD = ("demo__calculate", {"expression": "2+3"})
 
 @pytest.fixture
 def server(transactional_db: None, organization: Any) -> MCPServer:
-    server = MCPServer.objects.create(
-        organization=organization,
-        slug="demo",
-        title="Demo tools",
-        transport="stdio",
-        command="python",
-        args=["-m", "demo.mcp_server"],
-        rules=[{"tool": "add_note", "do": "ask"}, {"tool": "draw_chart", "do": "deny"}, {"tool": "*", "do": "allow"}],
-    )
-    ServerGrant.objects.create(server=server, whole_organization=True)
-    return server
+    return make_demo_server(organization, ASKED, DENIED, ALLOWED)
 
 
 @pytest.fixture

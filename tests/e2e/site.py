@@ -25,8 +25,9 @@ from accounts.models import Organization, User
 from agents.models import Agent
 from chatui.routing import websocket
 from chatui.rows import in_rows
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.models import MCPServer
 from tests.conversations.chat import cookie_of
+from tests.fakes.demo_server import ALLOWED, ASKED, make_demo_server
 from tests.fakes.endpoint import Endpoint, endpoint
 
 __all__ = ["Site", "agent", "browser", "demo_server", "endpoint", "owner", "site"]
@@ -129,17 +130,7 @@ def _no_signals() -> Iterator[None]:
 
 @pytest.fixture
 def demo_server(transactional_db: None, organization: Organization) -> MCPServer:
-    server: MCPServer = MCPServer.objects.create(
-        organization=organization,
-        slug="demo",
-        title="Demo tools",
-        transport="stdio",
-        command="python",
-        args=["-m", "demo.mcp_server"],
-        rules=[{"tool": "add_note", "do": "ask"}, {"tool": "*", "do": "allow"}],
-    )
-    ServerGrant.objects.create(server=server, whole_organization=True)
-    return server
+    return make_demo_server(organization, ASKED, ALLOWED)
 
 
 @pytest.fixture

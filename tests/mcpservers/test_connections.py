@@ -13,6 +13,7 @@ from mcpservers import connections
 from mcpservers.connections import ConnectionManager
 from mcpservers.errors import ConnectionLostError, RequestFailedError, RequestTimeoutError, ServerUnavailableError
 from mcpservers.transports import ConnectionTarget, target_of
+from tests.fakes.idle import turns_of_the_loop
 from tests.fakes.mcp_server import Exchange, FakeMCPServer, after, hang, status
 from tests.fakes.mcp_targets import GLOBEX, actor, definition, managed, target
 
@@ -459,15 +460,4 @@ async def test_live_connections_are_listed_and_closed_from_another_thread() -> N
 async def test_an_idle_connection_uses_no_processor_time() -> None:
     async with FakeMCPServer() as server, managed() as manager:
         await asyncio.gather(*(call(manager, target(server.url)) for _ in range(10)))
-        loop = asyncio.get_running_loop()
-        turns, turn = 0, loop._run_once
-
-        def counted() -> None:
-            nonlocal turns
-            turns += 1
-            turn()
-
-        loop._run_once = counted
-        await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.5)
-        del loop._run_once
-        assert turns < 30
+        assert await turns_of_the_loop(0.5) < 30

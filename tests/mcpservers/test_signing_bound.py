@@ -15,15 +15,11 @@ from tests.fakes.mcp_server import Exchange
 from tests.fakes.mcp_targets import managed
 from tests.fakes.proofs import Proofs
 from tests.fakes.wallet import Wallet
-from tests.mcpservers.test_signing import KINDS, signed, whoami
+from tests.mcpservers.test_signing import KINDS, auth, manager, signed, whoami
+
+__all__ = ["auth", "manager"]
 
 KEY = dpop.new_key()
-
-
-@pytest.fixture
-async def auth() -> AsyncIterator[FakeAuthServer]:
-    async with FakeAuthServer() as server:
-        yield server
 
 
 @pytest.fixture(params=KINDS)
@@ -32,12 +28,6 @@ async def server(request: pytest.FixtureRequest, auth: FakeAuthServer) -> AsyncI
     async with ProtectedMCPServer(auth=auth, era=era, dpop=True) as server:
         server.kind = request.param
         yield server
-
-
-@pytest.fixture
-async def manager() -> AsyncIterator[ConnectionManager]:
-    async with managed() as manager:
-        yield manager
 
 
 def sent(server: ProtectedMCPServer) -> list[Exchange]:

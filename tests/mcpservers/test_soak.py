@@ -24,6 +24,7 @@ from mcpservers.connections import ConnectionManager
 from mcpservers.models import MCPServer
 from mcpservers.requests import RequestContext
 from mcpservers.transports import ConnectionTarget, target_of
+from tests.fakes.idle import turns_of_the_loop
 from tests.fakes.mcp_server import Exchange, FakeMCPServer
 from tests.fakes.mcp_targets import STDIO_FAKE, actor, definition, stdio
 
@@ -256,15 +257,4 @@ async def test_nothing_is_left_after_random_deaths_under_many_callers(settings: 
     while left_open() != before and time.monotonic() < deadline:  # the kernel takes its time, and does not tell
         await quiet(0.05)
     assert left_open() == before
-    loop = asyncio.get_running_loop()
-    turns, turn = 0, loop._run_once
-
-    def counted() -> None:
-        nonlocal turns
-        turns += 1
-        turn()
-
-    loop._run_once = counted
-    await quiet(0.5)
-    del loop._run_once
-    assert turns < 30
+    assert await turns_of_the_loop(0.5) < 30

@@ -13,7 +13,8 @@ from accounts.models import ApiKey, Organization, User
 from agents.models import Agent
 from chatui.rows import in_rows
 from conversations.supervisor import Supervisor
-from mcpservers.models import MCPServer, ServerGrant
+from mcpservers.models import MCPServer
+from tests.fakes.demo_server import ALLOWED, ASKED, DENIED, make_demo_server
 from tests.served import served
 
 
@@ -50,15 +51,6 @@ async def client(connect: Callable[..., Any], owner: User, organization: Organiz
 @pytest.fixture
 def server(agent: Agent, organization: Organization) -> MCPServer:
     """Our demo server over stdio; adding a note would ask, drawing is denied, the rest is allowed."""
-    server = MCPServer.objects.create(
-        organization=organization,
-        slug="demo",
-        title="Demo tools",
-        transport="stdio",
-        command="python",
-        args=["-m", "demo.mcp_server"],
-        rules=[{"tool": "add_note", "do": "ask"}, {"tool": "draw_chart", "do": "deny"}, {"tool": "*", "do": "allow"}],
-    )
-    ServerGrant.objects.create(server=server, whole_organization=True)
+    server = make_demo_server(organization, ASKED, DENIED, ALLOWED)
     agent.servers.create(server=server)
     return server
